@@ -10,7 +10,7 @@ use roadstead_agent_policy::{Account, Policy, Rights};
 use roadstead_apply::{
     Desired, Engine, Error, HealthRules, Ledger, Outcome, Prepared, Run, Scope, Sight, Waited,
 };
-use roadstead_model::{ApplierUid, Guard, ObjectRef, PendingDeletion, ServiceAccount};
+use roadstead_model::{ApplierUid, FluxKustomization, Guard, ObjectRef, PendingDeletion, ServiceAccount};
 use serde_json::Value;
 
 use crate::warden::Warden;
@@ -110,6 +110,31 @@ pub trait Cluster: Clone + Send + Sync + 'static {
         keep: &[ObjectRef],
         run: &mut Run<'_>,
     ) -> impl Future<Output = Result<Vec<PendingDeletion>, Error>> + Send;
+
+    /// See [`Engine::claimable`].
+    fn claimable(
+        &self,
+        of: &FluxKustomization,
+        objects: &[ObjectRef],
+        run: &mut Run<'_>,
+    ) -> impl Future<Output = Result<Vec<PendingDeletion>, Error>> + Send;
+
+    /// See [`Engine::claim`].
+    fn claim(
+        &self,
+        owner: ApplierUid,
+        of: &FluxKustomization,
+        objects: &[ObjectRef],
+        run: &mut Run<'_>,
+    ) -> impl Future<Output = Outcome> + Send;
+
+    /// See [`Engine::give_back`].
+    fn give_back(
+        &self,
+        owner: ApplierUid,
+        inventory: &[ObjectRef],
+        run: &mut Run<'_>,
+    ) -> impl Future<Output = Outcome> + Send;
 
     /// See [`Engine::prune`].
     fn prune(
@@ -257,6 +282,29 @@ impl Cluster for Guarded {
         run: &mut Run<'_>,
     ) -> Result<Vec<PendingDeletion>, Error> {
         self.engine.deletions(owner, inventory, keep, run).await
+    }
+
+    async fn claimable(
+        &self,
+        of: &FluxKustomization,
+        objects: &[ObjectRef],
+        run: &mut Run<'_>,
+    ) -> Result<Vec<PendingDeletion>, Error> {
+        self.engine.claimable(of, objects, run).await
+    }
+
+    async fn claim(
+        &self,
+        owner: ApplierUid,
+        of: &FluxKustomization,
+        objects: &[ObjectRef],
+        run: &mut Run<'_>,
+    ) -> Outcome {
+        self.engine.claim(owner, of, objects, run).await
+    }
+
+    async fn give_back(&self, owner: ApplierUid, inventory: &[ObjectRef], run: &mut Run<'_>) -> Outcome {
+        self.engine.give_back(owner, inventory, run).await
     }
 
     async fn prune(

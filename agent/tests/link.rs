@@ -137,6 +137,29 @@ impl Cluster for Fake {
         Ok(Vec::new())
     }
 
+    async fn claimable(
+        &self,
+        _of: &roadstead_model::FluxKustomization,
+        _objects: &[ObjectRef],
+        _run: &mut Run<'_>,
+    ) -> Result<Vec<PendingDeletion>, Error> {
+        Ok(Vec::new())
+    }
+
+    async fn claim(
+        &self,
+        _owner: ApplierUid,
+        _of: &roadstead_model::FluxKustomization,
+        _objects: &[ObjectRef],
+        _run: &mut Run<'_>,
+    ) -> Outcome {
+        Outcome::default()
+    }
+
+    async fn give_back(&self, _owner: ApplierUid, _inventory: &[ObjectRef], _run: &mut Run<'_>) -> Outcome {
+        Outcome::default()
+    }
+
     async fn prune(
         &self,
         _owner: ApplierUid,

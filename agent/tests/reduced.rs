@@ -135,6 +135,7 @@ impl Reduced {
             manifests: vec![Manifest::from(object)],
             default_namespace: self.apps.clone(),
             adopt_flux: false,
+            adopt_managers: Vec::new(),
             force: false,
             ignore: IgnoreRules::default(),
         };

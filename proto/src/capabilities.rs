@@ -109,8 +109,9 @@ mod tests {
         Entry { name: "Purpose", fields: 2, added: &[] },
         Entry {
             name: "Group",
-            fields: 10,
+            fields: 11,
             added: &[
+                ("adopt_managers", Since::With(Capability::FluxHandover)),
                 ("adopt_flux", Since::With(Capability::Adoption)),
                 ("sealed", Since::With(Capability::Decryption)),
                 ("decrypt", Since::With(Capability::Decryption)),
@@ -149,8 +150,10 @@ mod tests {
         Entry { name: "ServiceAccount", fields: 2, added: &[] },
         Entry {
             name: "Step",
-            fields: 9,
+            fields: 11,
             added: &[
+                ("adopt_inventory", Since::With(Capability::FluxHandover)),
+                ("give_back", Since::With(Capability::FluxHandover)),
                 ("hook", Since::With(Capability::Hooks)),
                 ("read", Since::With(Capability::Reads)),
                 ("terminate", Since::With(Capability::Termination)),
@@ -167,6 +170,9 @@ mod tests {
         Entry { name: "Read", fields: 1, added: &[] },
         Entry { name: "Delete", fields: 0, added: &[] },
         Entry { name: "Terminate", fields: 0, added: &[] },
+        Entry { name: "AdoptInventory", fields: 1, added: &[] },
+        Entry { name: "FluxKustomization", fields: 2, added: &[] },
+        Entry { name: "GiveBack", fields: 0, added: &[] },
         Entry { name: "BuildRequest", fields: 1, added: &[] },
         Entry { name: "BuildChunk", fields: 6, added: &[] },
         Entry { name: "InventoryIntent", fields: 2, added: &[] },

@@ -19,6 +19,12 @@ pub const MAX_RUNNING: usize = 20_000;
 /// Timings in one `Finished`: of each step, one for each of its stages.
 pub const MAX_TIMINGS: usize = 5 * MAX_STEPS;
 
+/// Kustomizations of a Flux whose inventories one dispatch reads in.
+pub const MAX_FLUX_KUSTOMIZATIONS: usize = 16;
+
+/// Managers of fields that one group takes over from, besides Flux's.
+pub const MAX_ADOPTED_MANAGERS: usize = 20;
+
 /// Objects that the steps of one dispatch read.
 pub const MAX_READS: usize = 100;
 

@@ -42,6 +42,14 @@ pub fn clients() -> Result<PathBuf> {
     Ok(PathBuf::from(variable("ROADSTEAD_TEST_CLIENTS")?))
 }
 
+/// The folder with Flux's controller: `bin/kustomize-controller`, and `crds.yaml`.
+///
+/// # Errors
+/// When the run says none.
+pub(crate) fn flux() -> Result<PathBuf> {
+    Ok(PathBuf::from(variable("ROADSTEAD_TEST_FLUX")?))
+}
+
 /// The browser of those tests that look at pages.
 ///
 /// # Errors

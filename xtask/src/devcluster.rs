@@ -16,6 +16,14 @@ pub(crate) fn install_clients(root: &Path, runner: &Runner) -> Result<PathBuf> {
     Ok(PathBuf::from(folder))
 }
 
+/// Builds Flux's kustomize-controller where it is not in the cache, and gives the folder with it and its CRDs: minutes the first time.
+pub(crate) fn install_flux(root: &Path, runner: &Runner) -> Result<PathBuf> {
+    let folder = runner
+        .capture(&mut Command::new(root.join("tests/flux/install.sh")))
+        .context("build Flux's kustomize-controller")?;
+    Ok(PathBuf::from(folder))
+}
+
 /// The folder with the binaries, which are built the first time.
 pub(crate) struct Devcluster {
     bin: PathBuf,

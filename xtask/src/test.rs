@@ -28,6 +28,8 @@ pub(crate) fn run(
     let cluster = phases.time(runner, "build the development cluster", || Devcluster::build(root, runner))?;
     let clients =
         phases.time(runner, "install foreign clients", || devcluster::install_clients(root, runner))?;
+    let flux =
+        phases.time(runner, "build kustomize-controller", || devcluster::install_flux(root, runner))?;
     sweep(runner, &cluster)?;
 
     let selection = selection(cargo_args);
@@ -48,6 +50,7 @@ pub(crate) fn run(
         with_servers(runner, &cluster, &mut phases, Purpose::Tests, |servers, phases| {
             let mut cargo = cache::cargo();
             cargo.env("ROADSTEAD_TEST_CLIENTS", &clients).env("ROADSTEAD_TEST_LANDED_AGENT", &landed);
+            cargo.env("ROADSTEAD_TEST_FLUX", &flux);
             failed = run_tests(root, runner, servers, phases, cargo, &selection, go)?;
             Ok(())
         })?;

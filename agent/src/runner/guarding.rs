@@ -18,7 +18,10 @@ impl<C: Cluster> Work<'_, C> {
         record: &mut Record,
     ) -> Result<bool, Box<Failure>> {
         let Some(guard) = &on.dispatch.spec.guard else { return Ok(false) };
-        let Some(held) = self.held(on, guard, keep).await? else { return Ok(false) };
+        // As it was before: what this dispatch has applied is not what goes or stays. What came from Flux since is to go.
+        let owned = on.dispatch.inventory.iter().chain(on.lost).chain(&record.claimed);
+        let owned: Vec<ObjectRef> = owned.cloned().collect();
+        let Some(held) = self.held(on, guard, &owned, Vec::new(), keep).await? else { return Ok(false) };
         record.held.push(held);
         Ok(true)
     }
@@ -42,7 +45,11 @@ impl<C: Cluster> Work<'_, C> {
         if !prunes || !is_last {
             return Ok(());
         }
-        match self.held(on, guard, applied).await? {
+        let coming = self.to_be_claimed(on, applied, record).await?;
+        let coming_objects = coming.iter().map(|deletion| deletion.object.clone());
+        let owned = on.dispatch.inventory.iter().chain(on.lost).cloned();
+        let owned: Vec<ObjectRef> = owned.chain(coming_objects).collect();
+        match self.held(on, guard, &owned, coming, applied).await? {
             None => Ok(()),
             Some(held) => {
                 let why = format!("nothing was applied: {}", held.why);
@@ -52,19 +59,23 @@ impl<C: Cluster> Work<'_, C> {
         }
     }
 
+    /// Whether deleting what of `inventory` is not in `keep` waits; of what is `coming` from Flux it is known already.
     async fn held(
         &self,
         on: &On<'_, C>,
         guard: &Guard,
+        inventory: &[ObjectRef],
+        coming: Vec<PendingDeletion>,
         keep: &[ObjectRef],
     ) -> Result<Option<Held>, Box<Failure>> {
-        // As it was before: what this dispatch has applied is not what goes or stays.
-        let inventory = on.dispatch.inventory.as_slice();
         on.tell(self.outbox, Stage::Prune);
         let mut ignore = |_| ();
         let mut run = Run::new(Instant::now() + on.dispatch.spec.timeout, on.cancel.clone(), &mut ignore);
         let deletions = on.cluster.deletions(on.dispatch.key.applier, inventory, keep, &mut run).await;
-        let deletions = deletions.map_err(|error| failure_while(Stage::Prune, &error))?;
+        let mut deletions = deletions.map_err(|error| failure_while(Stage::Prune, &error))?;
+        deletions.extend(coming);
+        deletions.sort_by(|a, b| a.object.cmp(&b.object));
+        deletions.dedup_by(|a, b| a.object == b.object);
         Ok(guard.holds(inventory, keep, &deletions))
     }
 }

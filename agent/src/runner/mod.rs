@@ -3,6 +3,7 @@
 
 mod correct;
 mod finish;
+mod flux;
 mod follow;
 mod guarding;
 mod hooks;
@@ -465,7 +466,13 @@ impl<C: Cluster> Runner<C> {
         let applied =
             steps.iter().rposition(|step| matches!(step.kind, StepKind::Apply { .. } | StepKind::Prune))?;
         let only_applies = |step: &Step| {
-            matches!(step.kind, StepKind::Apply { .. } | StepKind::Prune | StepKind::Wait { .. })
+            matches!(
+                step.kind,
+                StepKind::Apply { .. }
+                    | StepKind::AdoptInventory { .. }
+                    | StepKind::Prune
+                    | StepKind::Wait { .. }
+            )
         };
         let is_applied = finished.failure.as_ref().is_none_or(|failure| {
             !failure.cancelled && failure.position.step.is_some_and(|failed| failed > applied)

@@ -25,7 +25,10 @@ impl<C: Cluster> On<'_, C> {
         let steps = &self.dispatch.spec.steps;
         if steps.iter().any(|step| matches!(step.kind, StepKind::Apply { .. } | StepKind::Hook { .. })) {
             Stage::Apply
-        } else if steps.iter().any(|step| matches!(step.kind, StepKind::Prune | StepKind::Delete)) {
+        } else if steps
+            .iter()
+            .any(|step| matches!(step.kind, StepKind::Prune | StepKind::Delete | StepKind::GiveBack))
+        {
             Stage::Prune
         } else {
             Stage::Wait

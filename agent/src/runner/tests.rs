@@ -1,6 +1,7 @@
 //! The runner over a cluster that does what a test says.
 
 mod finishing;
+mod flux;
 mod guarding;
 mod hooks_and_reads;
 mod places;
@@ -14,9 +15,9 @@ use flate2::{Compression, write::GzEncoder};
 use roadstead_agent_policy::{Account, Policy, Rights};
 use roadstead_apply::{Desired, Error, HealthRules, Ledger, Manifest, Outcome, Run, Scope, Sight, Waited};
 use roadstead_model::{
-    Action, ApplierRef, ApplierUid, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Generation, Group,
-    Guard, HookPolicy, HubEpoch, ObjectRef, ObjectResult, PendingDeletion, Position, Purpose, ReadObject,
-    ServiceAccount, Stage, StageTiming, Step, StepKind,
+    Action, ApplierRef, ApplierUid, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, FluxKustomization,
+    Generation, Group, Guard, HookPolicy, HubEpoch, ObjectRef, ObjectResult, PendingDeletion, Position,
+    Purpose, ReadObject, ServiceAccount, Stage, StageTiming, Step, StepKind,
 };
 use roadstead_places::Limits;
 use roadstead_proto::v1::BuildChunk;
@@ -70,6 +71,10 @@ fn config_map(name: &str) -> ObjectRef {
         namespace: "dev".to_owned(),
         name: name.to_owned(),
     }
+}
+
+fn names(objects: &[ObjectRef]) -> String {
+    objects.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
 }
 
 impl Cluster for Fake {
@@ -181,6 +186,38 @@ impl Cluster for Fake {
         Ok(gone.map(|object| PendingDeletion { object, uid: "u".to_owned(), risk: None }).collect())
     }
 
+    async fn claimable(
+        &self,
+        of: &FluxKustomization,
+        objects: &[ObjectRef],
+        _run: &mut Run<'_>,
+    ) -> Result<Vec<PendingDeletion>, Error> {
+        self.note(format!("look for {} of {of}", objects.len()));
+        let found =
+            |object: &ObjectRef| PendingDeletion { object: object.clone(), uid: "u".to_owned(), risk: None };
+        Ok(objects.iter().map(found).collect())
+    }
+
+    async fn claim(
+        &self,
+        _owner: ApplierUid,
+        of: &FluxKustomization,
+        objects: &[ObjectRef],
+        _run: &mut Run<'_>,
+    ) -> Outcome {
+        self.note(format!("claim {} of {of}", names(objects)));
+        let changes =
+            objects.iter().map(|object| ObjectResult::new(object.clone(), Action::Adopted)).collect();
+        Outcome { changes, inventory: objects.to_vec(), ..Outcome::default() }
+    }
+
+    async fn give_back(&self, _owner: ApplierUid, inventory: &[ObjectRef], _run: &mut Run<'_>) -> Outcome {
+        self.note(format!("give back {}", names(inventory)));
+        let changes =
+            inventory.iter().map(|object| ObjectResult::new(object.clone(), Action::Configured)).collect();
+        Outcome { changes, ..Outcome::default() }
+    }
+
     async fn prune(
         &self,
         _owner: ApplierUid,
@@ -189,7 +226,7 @@ impl Cluster for Fake {
         _run: &mut Run<'_>,
     ) -> Outcome {
         let gone: Vec<_> = inventory.iter().filter(|object| !keep.contains(object)).cloned().collect();
-        self.note(format!("delete {}", gone.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")));
+        self.note(format!("delete {}", names(&gone)));
         let changes = gone.into_iter().map(|object| ObjectResult::new(object, Action::Deleted)).collect();
         Outcome { changes, inventory: keep.to_vec(), ..Outcome::default() }
     }
@@ -200,6 +237,12 @@ impl Cluster for Fake {
         let mut read = serde_json::json!({ "metadata": metadata });
         if object.name == "vars" {
             read["data"] = serde_json::json!({ "word": "c2hl" });
+        }
+        if object.kind == "Kustomization" {
+            let entries = ["a", "old", "dropped"].map(|name| format!("dev_{name}__ConfigMap"));
+            let entries = entries.map(|id| serde_json::json!({ "id": id, "v": "v1" }));
+            read["spec"] = serde_json::json!({ "suspend": object.name == "suspended" });
+            read["status"] = serde_json::json!({ "inventory": { "entries": entries } });
         }
         Ok((object.name != "missing").then_some(read))
     }

@@ -65,6 +65,8 @@ pub(super) struct Record {
     step: Option<usize>,
     /// What the groups hold that were applied, by their indices.
     pub(super) applied: BTreeMap<usize, Vec<ObjectRef>>,
+    /// What came from inventories of Flux's.
+    pub(super) claimed: Vec<ObjectRef>,
     /// Deletions that wait for a person's confirmation.
     pub(super) held: Vec<Held>,
     /// The cluster's own policy, and when it was read.
@@ -222,6 +224,8 @@ impl<C: Cluster> Work<'_, C> {
             StepKind::Wait { objects, groups } => self.wait(on, objects, groups, deadline, record).await,
             StepKind::Delete => self.delete(on, record).await,
             StepKind::Terminate => self.terminate(on, deadline, record).await,
+            StepKind::AdoptInventory { of } => self.adopt_inventory(on, of, record).await,
+            StepKind::GiveBack => self.give_back(on, record).await,
             StepKind::Hook { group, policy } => self.hook(on, ahead, *group, *policy, deadline, record).await,
             StepKind::Read { objects } => self.read(on, objects, record).await,
         }
@@ -350,7 +354,7 @@ impl<C: Cluster> Work<'_, C> {
     }
 
     /// What was kept of another dispatch must not be there any more when this one writes.
-    async fn withdraw(&self, on: &On<'_, C>, stage: Stage) -> Result<(), Box<Failure>> {
+    pub(super) async fn withdraw(&self, on: &On<'_, C>, stage: Stage) -> Result<(), Box<Failure>> {
         tokio::select! {
             biased;
             () = on.cancel.cancelled() => Err(cancelled(stage, "taking back what is kept of an earlier build")),
@@ -359,7 +363,11 @@ impl<C: Cluster> Work<'_, C> {
     }
 
     /// Writes the inventory ahead: the hub stores what will be owned, and says whether it may be.
-    async fn ask_the_hub(&self, on: &On<'_, C>, objects: Vec<ObjectRef>) -> Result<(), Box<Failure>> {
+    pub(super) async fn ask_the_hub(
+        &self,
+        on: &On<'_, C>,
+        objects: Vec<ObjectRef>,
+    ) -> Result<(), Box<Failure>> {
         let key = on.dispatch.key.clone();
         let answer = self.outbox.intend(InventoryIntent { key: key.clone(), objects });
         let answer = tokio::select! {
@@ -398,24 +406,34 @@ impl<C: Cluster> Work<'_, C> {
     /// Deletes everything. As in Flux, nothing is deleted on behalf of an account that is gone, and nothing waits for
     /// it either: what it would have deleted stays, and is owned by nobody from then on.
     async fn delete(&self, on: &On<'_, C>, record: &mut Record) -> Result<(), Box<Failure>> {
-        if let Some(account) = &on.dispatch.spec.service_account
-            && !self.has_account(on, account).await?
-        {
-            let left = std::mem::take(&mut record.inventory).len();
-            return Err(failed(
-                Stage::Prune,
-                format!(
-                    "serviceaccount {}/{}, on whose behalf objects are deleted, does not exist on the cluster: \
-                     {left} objects stay there and are no longer owned",
-                    account.namespace, account.name
-                ),
-            ));
-        }
+        self.lets_go_without(on, "objects are deleted", record).await?;
         if self.waits(on, &[], record).await? {
             return Ok(());
         }
         self.withdraw(on, Stage::Prune).await?;
         self.remove(on, &[], record).await
+    }
+
+    /// Where the account is gone on whose behalf something is to be done, lets everything go as it is.
+    pub(super) async fn lets_go_without(
+        &self,
+        on: &On<'_, C>,
+        what: &str,
+        record: &mut Record,
+    ) -> Result<(), Box<Failure>> {
+        let Some(account) = &on.dispatch.spec.service_account else { return Ok(()) };
+        if self.has_account(on, account).await? {
+            return Ok(());
+        }
+        let left = std::mem::take(&mut record.inventory).len();
+        Err(failed(
+            Stage::Prune,
+            format!(
+                "serviceaccount {}/{}, on whose behalf {what}, does not exist on the cluster: \
+                 {left} objects stay there and are no longer owned",
+                account.namespace, account.name
+            ),
+        ))
     }
 
     /// Waits until what was deleted is gone. What is not gone in time stays in the inventory, and is deleted again by the next try.
@@ -547,6 +565,7 @@ impl<'a, C> On<'a, C> {
             default_namespace: self.dispatch.spec.default_namespace().to_owned(),
             force: group.on_immutable == OnImmutable::Recreate,
             adopt_flux: group.adopt_flux,
+            adopt_managers: group.adopt_managers.clone(),
             ignore: ignore.map_err(|error| failed(Stage::Finish, error.to_string()))?,
         })
     }

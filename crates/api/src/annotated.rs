@@ -21,12 +21,44 @@ pub const TAKES_OVER: &str = "fleet.roadstead.dev/takes-over";
 /// No more appliers than this are named.
 const MAX_TAKES_OVER: usize = 16;
 
+/// Names the Kustomizations of a Flux in the cluster whose inventories are read in where `spec.adopt` has Flux: `namespace/name`,
+/// separated by commas.
+pub const ADOPT_INVENTORY: &str = "fleet.roadstead.dev/adopt-inventory";
+
+/// Says that an applier that is deleted gives what it has applied to a Flux in the cluster.
+pub const GIVE_BACK: &str = "fleet.roadstead.dev/give-back";
+
+/// The Kustomizations of a Flux that an applier's annotation [`ADOPT_INVENTORY`] names: their namespaces and names.
+///
+/// # Errors
+/// Where it is anything else than a list of those.
+pub fn adopt_inventory(object: &Value) -> Result<Vec<(&str, &str)>, &'static str> {
+    named(object, ADOPT_INVENTORY)
+}
+
+/// Whether an applier that is deleted gives back what it has, by its annotation [`GIVE_BACK`].
+///
+/// # Errors
+/// Where it says anything else than Flux.
+pub fn gives_back(object: &Value) -> Result<bool, &'static str> {
+    match object["metadata"]["annotations"].get(GIVE_BACK).map(Value::as_str) {
+        None => Ok(false),
+        Some(Some("Flux")) => Ok(true),
+        Some(_) => Err("want Flux"),
+    }
+}
+
 /// The appliers that an applier's annotation [`TAKES_OVER`] names: their namespaces and names.
 ///
 /// # Errors
 /// Where it is anything else than a list of those.
 pub fn takes_over(object: &Value) -> Result<Vec<(&str, &str)>, &'static str> {
-    let Some(text) = object["metadata"]["annotations"].get(TAKES_OVER).and_then(Value::as_str) else {
+    named(object, TAKES_OVER)
+}
+
+/// The Kustomizations that an annotation names.
+fn named<'a>(object: &'a Value, annotation: &str) -> Result<Vec<(&'a str, &'a str)>, &'static str> {
+    let Some(text) = object["metadata"]["annotations"].get(annotation).and_then(Value::as_str) else {
         return Ok(Vec::new());
     };
     let want = "want namespace/name of at most 16 Kustomizations, separated by commas";
@@ -95,9 +127,14 @@ fn read(field: &str, text: &str) -> Result<Value, String> {
 /// What is wrong with annotations of an applier that stand for fields.
 pub(crate) fn check(object: &Value) -> Vec<FieldError> {
     let mut errors = fields(object).1;
-    if let Err(why) = takes_over(object) {
-        let at = format!("metadata.annotations[{TAKES_OVER}]");
-        errors.push(FieldError::invalid(at, &object["metadata"]["annotations"][TAKES_OVER], why));
+    for (annotation, wrong) in [
+        (TAKES_OVER, takes_over(object).err()),
+        (ADOPT_INVENTORY, adopt_inventory(object).err()),
+        (GIVE_BACK, gives_back(object).err()),
+    ] {
+        let Some(why) = wrong else { continue };
+        let at = format!("metadata.annotations[{annotation}]");
+        errors.push(FieldError::invalid(at, &object["metadata"]["annotations"][annotation], why));
     }
     errors
 }
@@ -107,8 +144,9 @@ pub(crate) fn check(object: &Value) -> Vec<FieldError> {
 pub fn wanted(object: &Value) -> Vec<(&'static str, &Value)> {
     let annotations = &object["metadata"]["annotations"];
     let given = |field: &'static str| Some((field, annotations.get(format!("{PREFIX}{field}"))?));
-    let takes_over = annotations.get(TAKES_OVER).map(|named| (TAKES_OVER, named));
-    FIELDS.into_iter().filter_map(given).chain(takes_over).collect()
+    let more = [TAKES_OVER, ADOPT_INVENTORY, GIVE_BACK];
+    let more = more.into_iter().filter_map(|name| Some((name, annotations.get(name)?)));
+    FIELDS.into_iter().filter_map(given).chain(more).collect()
 }
 
 /// The object with the fields in its spec that annotations say, and the spec does not; none where it stays the same.
@@ -130,7 +168,10 @@ pub(crate) fn merged(object: &Value) -> Option<Value> {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{TAKES_OVER, check, merged, takes_over, wanted};
+    use super::{
+        ADOPT_INVENTORY, GIVE_BACK, TAKES_OVER, adopt_inventory, check, gives_back, merged, takes_over,
+        wanted,
+    };
     use crate::{AnyApplier, Typed as _};
 
     fn object(annotations: &Value, spec: &Value) -> Value {
@@ -162,6 +203,17 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_from_a_flux_and_goes_back_is_named() {
+        let said = |name: &str, text: &str| object(&json!({ name: text }), &json!({}));
+        let inventories = said(ADOPT_INVENTORY, "flux-system/apps,team/two");
+        assert_eq!(adopt_inventory(&inventories), Ok(vec![("flux-system", "apps"), ("team", "two")]));
+        assert_eq!(wanted(&inventories).len(), 1, "it is tried again at once");
+        assert_eq!(gives_back(&said(GIVE_BACK, "Flux")), Ok(true));
+        assert_eq!(gives_back(&object(&json!({}), &json!({}))), Ok(false));
+        assert!(gives_back(&said(GIVE_BACK, "")).is_err());
+    }
+
+    #[test]
     fn the_owners_that_are_taken_over_from_are_named() {
         let said = |text: &str| object(&json!({ TAKES_OVER: text }), &json!({}));
         assert_eq!(takes_over(&said("apps/one, team/two")), Ok(vec![("apps", "one"), ("team", "two")]));
@@ -180,6 +232,8 @@ mod tests {
             ("guard", "{\"maxDeletion\":3}", "want JSON"),
             ("guard", "{\"maxDeletionPercent\":101}", "at most 100"),
             ("takes-over", "app", "want namespace/name"),
+            ("adopt-inventory", "flux-system", "want namespace/name"),
+            ("give-back", "flux", "want Flux"),
             ("takes-over", "apps/one,", "want namespace/name"),
             ("takes-over", "apps/One", "want namespace/name"),
         ] {

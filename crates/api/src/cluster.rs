@@ -44,6 +44,10 @@ pub struct ClusterSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
     pub adopt: Vec<Adopt>,
+    /// Managers of fields, as managedFields names them, whose fields are taken over with the objects of these tools.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 20), inner(length(min = 1, max = 128)))]
+    pub adopt_managers: Vec<String>,
     /// What the cluster's agent does while the hub is away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offline: Option<ClusterOffline>,

@@ -257,7 +257,7 @@ impl Engine {
     }
 
     /// The same engine for one run: bound to its deadline and cancellation.
-    fn until(&self, run: &Run<'_>) -> Self {
+    pub(crate) fn until(&self, run: &Run<'_>) -> Self {
         Self { transport: self.transport.until(run.deadline, run.cancel.clone()), ..self.clone() }
     }
 

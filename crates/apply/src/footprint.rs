@@ -10,7 +10,8 @@ use std::sync::OnceLock;
 use roadstead_model::ApplierUid;
 use serde_json::Value;
 
-use crate::takeover::{FluxOwner, is_restart, is_taken};
+use crate::flux;
+use crate::takeover::{is_restart, is_taken};
 use crate::{FIELD_MANAGER, OWNER_LABEL};
 
 /// How many managers of one object are told apart. The apiserver merges the entries of plain updates beyond ten.
@@ -72,7 +73,7 @@ impl Footprint {
             version: text("resourceVersion").parse().unwrap_or(0),
             generation: metadata["generation"].as_u64().unwrap_or(0),
             deleting: !metadata["deletionTimestamp"].is_null(),
-            flux: FluxOwner::of(object).map_or(0, |owner| hash(|hasher| owner.hash(hasher))),
+            flux: flux::owner(object).map_or(0, |owner| hash(|hasher| owner.hash(hasher))),
             ours: 0,
             edits: 0,
             others: Vec::new(),

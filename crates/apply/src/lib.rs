@@ -27,6 +27,7 @@ mod discovery;
 mod engine;
 mod error;
 mod failure;
+pub mod flux;
 mod footprint;
 mod gate;
 mod health;

@@ -12,9 +12,10 @@ use crate::directives::Directives;
 use crate::discovery::Resource;
 use crate::engine::{Engine, is_secret};
 use crate::error::{FailureKind, ObjectFailure};
+use crate::flux;
 use crate::manifest::{MAX_OBJECTS, Manifest, check, normalise};
 use crate::order::{Place, place};
-use crate::takeover::FromFlux;
+use crate::takeover::Adopts;
 use crate::{Error, IgnoreRules, InputError, OWNER_LABEL};
 
 /// What is desired.
@@ -32,6 +33,8 @@ pub struct Desired {
     pub ignore: IgnoreRules,
     /// Whether objects are taken over whose labels say that they are of a Kustomization of Flux; else they fail.
     pub adopt_flux: bool,
+    /// Managers of fields, besides Flux's, whose fields are taken over with that.
+    pub adopt_managers: Vec<String>,
 }
 
 /// Objects that are ready to be applied, in stages.
@@ -56,8 +59,8 @@ pub(crate) struct Planned {
     pub(crate) digest: Digest,
     pub(crate) sensitive: bool,
     pub(crate) force: bool,
-    /// Whether it is taken over from Flux.
-    pub(crate) from_flux: FromFlux,
+    /// What is taken over from other tools.
+    pub(crate) adopts: Adopts,
     pub(crate) ignore: IgnoreRules,
     pub(crate) directives: Directives,
     pub(crate) place: Place,
@@ -134,7 +137,8 @@ fn digest(body: &[u8], ignore: &IgnoreRules, force: bool) -> Digest {
 type Gvk = (String, String, String);
 
 pub(crate) async fn prepare(engine: &Engine, desired: Desired) -> Result<Prepared, Error> {
-    let Desired { owner, manifests, default_namespace, force, ignore, adopt_flux } = desired;
+    let Desired { owner, manifests, default_namespace, force, ignore, adopt_flux, adopt_managers } = desired;
+    let adopts = Adopts { flux: adopt_flux, managers: adopt_managers.into() };
     if manifests.len() > MAX_OBJECTS {
         return Err(InputError::TooManyObjects { count: manifests.len(), limit: MAX_OBJECTS }.into());
     }
@@ -166,6 +170,9 @@ pub(crate) async fn prepare(engine: &Engine, desired: Desired) -> Result<Prepare
         }
         let directives = Directives::of(&object);
         normalise(&mut object, &reference, (OWNER_LABEL, &owner_value));
+        if adopts.flux {
+            flux::shield(&mut object);
+        }
         let place = place(&reference, &engine.options.custom_stage_kinds);
         let force = force || directives.force;
         let body = Bytes::from(object.to_string());
@@ -173,7 +180,7 @@ pub(crate) async fn prepare(engine: &Engine, desired: Desired) -> Result<Prepare
             owner,
             sensitive: sensitive || is_secret(&reference),
             force,
-            from_flux: FromFlux(adopt_flux),
+            adopts: adopts.clone(),
             ignore: ignore.clone(),
             digest: digest(&body, &ignore, force),
             body,

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use crate::directives::{Directives, Ssa};
 use crate::engine::Engine;
 use crate::error::{FailureKind, ObjectFailure};
+use crate::flux;
 use crate::run::{Event, Outcome, Run};
 use crate::side_by_side::side_by_side;
 use crate::{Error, OWNER_LABEL, order, stage};
@@ -95,7 +96,9 @@ async fn prune_one(
 pub(crate) fn is_prunable(live: &Value, owner: &str) -> bool {
     let label = live.get("metadata").and_then(|metadata| metadata.get("labels")?.get(OWNER_LABEL)?.as_str());
     let asked = Directives::of(live);
-    label == Some(owner) && !asked.never_prune && !asked.never_reconcile && asked.ssa != Ssa::Ignore
+    // What shields it from a Flux is nobody's wish to keep it.
+    let never_prune = asked.never_prune && !flux::is_shielded(live);
+    label == Some(owner) && !never_prune && !asked.never_reconcile && asked.ssa != Ssa::Ignore
 }
 
 #[cfg(test)]

@@ -22,10 +22,12 @@ use crate::pointer::{self, Pointer};
 use crate::prepare::Planned;
 use crate::run::{Event, Outcome, Run};
 use crate::side_by_side::side_by_side;
-use crate::takeover::{FluxOwner, Restarts};
+use crate::takeover::Restarts;
 use crate::transport::{Answer, Call, Form, Refusal};
 use crate::wait::{Goal, wait};
-use crate::{Applied, Error, FIELD_MANAGER, Footprint, OWNER_LABEL, Prepared, Scope, compare, takeover};
+use crate::{
+    Applied, Error, FIELD_MANAGER, Footprint, OWNER_LABEL, Prepared, Scope, compare, flux, takeover,
+};
 
 /// How long a kind whose CRD was just established may be answered with 404.
 const NEW_KIND_GRACE: Duration = Duration::from_secs(10);
@@ -36,7 +38,7 @@ const CONFLICT_TRIES: usize = 4;
 /// What a dry-run showed that there is to do.
 enum Verdict {
     Create,
-    Configure { takeover: Option<Value>, adopts: bool, ignored: Vec<Pointer> },
+    Configure { takeover: Option<(Value, Restarts)>, adopts: bool, ignored: Vec<Pointer> },
     Recreate,
     Unchanged,
     Skip,
@@ -302,13 +304,13 @@ async fn validate(engine: &Engine, planned: &Planned) -> Result<Verdict, ObjectF
         }
         let takes_over = |restarts| {
             let overrides = planned.directives.ssa == Ssa::Override;
-            overrides.then(|| takeover::takeover(&live, restarts, planned.from_flux)).flatten()
+            overrides.then(|| takeover::takeover(&live, restarts, &planned.adopts)).flatten()
         };
         let takeover = takes_over(Restarts::Stay);
         let ignored = planned.ignore.fields(&planned.reference, &wanted);
         let differs = differs(planned, &live, &wanted, &ignored);
         let extras = match takeover {
-            Some(_) => takeover::extras(&live, &wanted, Restarts::Stay, planned.from_flux),
+            Some(_) => takeover::extras(&live, &wanted, Restarts::Stay, &planned.adopts),
             None => Vec::new(),
         };
         // Whose its fields are is nobody's concern where nothing is written.
@@ -323,7 +325,12 @@ async fn validate(engine: &Engine, planned: &Planned) -> Result<Verdict, ObjectF
         }
         // A restart that somebody asked for stays until what is to be applied is something else.
         let was_other = engine.ledger.as_ref().and_then(|l| l.was_other(&planned.reference, &planned.digest));
-        let takeover = if differs && was_other != Some(false) { takes_over(Restarts::Go) } else { takeover };
+        // Nor does it go because the object changes hands: no pod is restarted for that.
+        let is_adopted = planned.adopts.flux && flux::owner(&live).is_some();
+        let is_other = differs && was_other != Some(false) && !is_adopted;
+        let restarts = if is_other { Restarts::Go } else { Restarts::Stay };
+        let takeover = if is_other { takes_over(restarts) } else { takeover };
+        let takeover = takeover.map(|patch| (patch, restarts));
         tell_difference(engine, planned, |difference| {
             differ(difference, planned, &live, &wanted, &ignored, extras);
         });
@@ -401,10 +408,10 @@ enum Noted {
 
 /// Why an object is not written that a Flux in the cluster keeps, unless it is to be taken over, or is to have just these labels.
 fn is_of_flux(planned: &Planned, live: &Value) -> Option<ObjectFailure> {
-    let owner = FluxOwner::of(live).filter(|_| !planned.from_flux.0)?;
+    let owner = flux::owner(live).filter(|_| !planned.adopts.flux)?;
     // Of our own making, so that it reads.
     let wanted: Value = serde_json::from_slice(&planned.body).unwrap_or_default();
-    (FluxOwner::of(&wanted).as_ref() != Some(&owner)).then(|| ObjectFailure {
+    (flux::owner(&wanted).as_ref() != Some(&owner)).then(|| ObjectFailure {
         object: planned.reference.clone(),
         kind: FailureKind::Conflict,
         message: format!(
@@ -439,8 +446,8 @@ async fn write(
         Verdict::Create => (None, Vec::new()),
         Verdict::Configure { takeover, ignored, .. } => (takeover, ignored),
     };
-    if let Some(patch) = takeover {
-        take_over(engine, planned, patch).await?;
+    if let Some((patch, restarts)) = takeover {
+        take_over(engine, planned, patch, restarts).await?;
     }
     let sent = if ignored.is_empty() {
         send_patch(engine, planned, false).await
@@ -505,17 +512,26 @@ fn body_leaving(planned: &Planned, live: &Value, ignored: &[Pointer], insists: b
     Bytes::from(body.to_string())
 }
 
+/// The PATCH that changes whose an object at `path` is.
+pub(crate) fn json_patch(path: &str, patch: &Value) -> Call {
+    Call {
+        method: Method::PATCH,
+        path: format!("{path}?fieldManager={FIELD_MANAGER}"),
+        content_type: "application/json-patch+json",
+        body: Bytes::from(patch.to_string()),
+        form: Form::Whole,
+    }
+}
+
 /// Makes the fields of earlier tools ours, with a fresh look where the object changed since.
-async fn take_over(engine: &Engine, planned: &Planned, mut patch: Value) -> Result<(), ObjectFailure> {
+async fn take_over(
+    engine: &Engine,
+    planned: &Planned,
+    mut patch: Value,
+    restarts: Restarts,
+) -> Result<(), ObjectFailure> {
     for _ in 0..CONFLICT_TRIES {
-        let path = planned.resource.path(&planned.reference);
-        let call = Call {
-            method: Method::PATCH,
-            path: format!("{path}?fieldManager={FIELD_MANAGER}"),
-            content_type: "application/json-patch+json",
-            body: Bytes::from(patch.to_string()),
-            form: Form::Whole,
-        };
+        let call = json_patch(&planned.resource.path(&planned.reference), &patch);
         let refusal = match engine.transport.send(&call).await {
             Ok(_) => return Ok(()),
             Err(refusal) if refusal.is_not_found() => return Ok(()),
@@ -526,7 +542,7 @@ async fn take_over(engine: &Engine, planned: &Planned, mut patch: Value) -> Resu
             return Err(failure(planned, &refusal));
         }
         let Some(live) = read_live(engine, planned).await? else { return Ok(()) };
-        match takeover::takeover(&live, Restarts::Go, planned.from_flux) {
+        match takeover::takeover(&live, restarts, &planned.adopts) {
             Some(fresh) => patch = fresh,
             None => return Ok(()),
         }

@@ -1,49 +1,42 @@
 //! Taking over an object from tools that were used before: their fields become ours, so that what they set and the
 //! build does not is removed, and what they change later is seen as drift.
 
-use std::fmt;
+use std::sync::Arc;
 
 use roadstead_model::FieldDrift;
 use serde_json::{Map, Value, json};
 
 use crate::FIELD_MANAGER;
 use crate::compare::{MAX_NAMED, MAX_POINTER, escaped};
+use crate::flux::{FLUX, OWNER_LABELS, owner};
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The annotation of a Pod template that `kubectl rollout restart` sets, as a field.
 const RESTARTED_AT: &str = "f:kubectl.kubernetes.io/restartedAt";
 
-/// As Flux's controller for Kustomizations is called among the managers of fields.
-const FLUX: &str = "kustomize-controller";
-
-/// The labels by which Flux knows what is its own.
-const FLUX_NAME: &str = "kustomize.toolkit.fluxcd.io/name";
-const FLUX_NAMESPACE: &str = "kustomize.toolkit.fluxcd.io/namespace";
-
-/// Whether what Flux has applied is taken over from it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct FromFlux(pub(crate) bool);
-
-/// The Kustomization of a Flux that an object is of.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct FluxOwner {
-    namespace: String,
-    name: String,
+/// What is taken over from other tools, besides kubectl.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Adopts {
+    /// What a Flux in the cluster has applied.
+    pub(crate) flux: bool,
+    /// With that, the fields of these managers.
+    pub(crate) managers: Arc<[String]>,
 }
 
-impl FluxOwner {
-    /// As the object's labels say.
-    pub(crate) fn of(object: &Value) -> Option<Self> {
-        let labels = object.get("metadata")?.get("labels")?;
-        let text = |key: &str| labels.get(key).and_then(Value::as_str).map(str::to_owned);
-        Some(Self { namespace: text(FLUX_NAMESPACE)?, name: text(FLUX_NAME)? })
+impl Adopts {
+    /// Whether the fields of this entry become ours.
+    fn takes(&self, entry: &Value, restarts: Restarts) -> bool {
+        is_taken(entry) && (restarts == Restarts::Go || !is_restart(entry))
+            || self.flux && (is_of_flux(entry) || self.names(entry))
     }
-}
 
-impl fmt::Display for FluxOwner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
+    fn names(&self, entry: &Value) -> bool {
+        let text = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default();
+        let manager = text("manager");
+        text("subresource").is_empty()
+            && manager != FIELD_MANAGER
+            && self.managers.iter().any(|name| name == manager)
     }
 }
 
@@ -59,17 +52,14 @@ pub(crate) enum Restarts {
 /// The JSON patch that makes the fields of kubectl, and of our own plain updates, ours; `None` if there is nothing to
 /// take over. It tests the resource version that it was made from. What is taken over from Flux is Flux's no more: its labels go in the
 /// same write.
-pub(crate) fn takeover(live: &Value, restarts: Restarts, from_flux: FromFlux) -> Option<Value> {
+pub(crate) fn takeover(live: &Value, restarts: Restarts, adopts: &Adopts) -> Option<Value> {
     let metadata = live.get("metadata")?;
     let entries = metadata.get("managedFields")?.as_array()?;
-    let is_foreign = |entry: &&Value| {
-        is_taken(entry) && (restarts == Restarts::Go || !is_restart(entry))
-            || from_flux.0 && is_of_flux(entry)
-    };
+    let is_foreign = |entry: &&Value| adopts.takes(entry, restarts);
     let (foreign, kept): (Vec<&Value>, Vec<&Value>) = entries.iter().partition(is_foreign);
     let annotated =
         metadata.get("annotations").is_some_and(|annotations| annotations.get(LAST_APPLIED).is_some());
-    let owned_by_flux = from_flux.0 && FluxOwner::of(live).is_some();
+    let owned_by_flux = adopts.flux && owner(live).is_some();
     if foreign.is_empty() && !annotated && !owned_by_flux {
         return None;
     }
@@ -82,12 +72,12 @@ pub(crate) fn takeover(live: &Value, restarts: Restarts, from_flux: FromFlux) ->
         }));
     }
     if owned_by_flux {
-        let labels = [FLUX_NAME, FLUX_NAMESPACE].map(|label| label.replace('/', "~1"));
+        let labels = OWNER_LABELS.map(|label| label.replace('/', "~1"));
         let gone = |label| json!({"op": "remove", "path": format!("/metadata/labels/{label}")});
         patch.extend(labels.map(gone));
     }
     if !foreign.is_empty() {
-        patch.push(json!({"op": "replace", "path": "/metadata/managedFields", "value": merged(live, &foreign, &kept)}));
+        patch.push(json!({"op": "replace", "path": "/metadata/managedFields", "value": merged(live, &foreign, &kept, FIELD_MANAGER)}));
     }
     Some(Value::Array(patch))
 }
@@ -127,17 +117,14 @@ pub(crate) fn is_restart(entry: &Value) -> bool {
 
 /// Which fields of a live object go when it is taken over, as JSON pointers: those that other tools have set and what is applied does not
 /// have, by `wanted`, the answer to a dry-run. Lists as a whole.
-pub(crate) fn extras(live: &Value, wanted: &Value, restarts: Restarts, from_flux: FromFlux) -> Vec<String> {
+pub(crate) fn extras(live: &Value, wanted: &Value, restarts: Restarts, adopts: &Adopts) -> Vec<String> {
     let entries =
         |object: &Value| object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
     let is_ours = |entry: &Value| {
         (entry["manager"].as_str(), entry["operation"].as_str()) == (Some(FIELD_MANAGER), Some("Apply"))
     };
     let ours = entries(wanted).into_iter().find(is_ours).map(|entry| entry["fieldsV1"].clone());
-    let is_foreign = |entry: &&Value| {
-        is_taken(entry) && (restarts == Restarts::Go || !is_restart(entry))
-            || from_flux.0 && is_of_flux(entry)
-    };
+    let is_foreign = |entry: &&Value| adopts.takes(entry, restarts);
     let mut found = Vec::new();
     for entry in entries(live).iter().filter(is_foreign) {
         pointers(&mut String::new(), false, &entry["fieldsV1"], ours.as_ref(), &mut found);
@@ -198,10 +185,10 @@ fn pointers(at: &mut String, in_list: bool, set: &Value, ours: Option<&Value>, f
     }
 }
 
-/// `kept` with the fields of `foreign` merged into our entry.
-fn merged(live: &Value, foreign: &[&Value], kept: &[&Value]) -> Value {
+/// `kept` with the fields of `foreign` merged into the entry of what `manager` has applied.
+pub(crate) fn merged(live: &Value, foreign: &[&Value], kept: &[&Value], manager: &str) -> Value {
     let is_ours = |entry: &Value| {
-        entry.get("manager").is_some_and(|manager| manager == FIELD_MANAGER)
+        entry.get("manager").is_some_and(|name| name == manager)
             && entry.get("operation").is_some_and(|operation| operation == "Apply")
             && entry.get("subresource").and_then(Value::as_str).unwrap_or_default().is_empty()
     };
@@ -210,8 +197,8 @@ fn merged(live: &Value, foreign: &[&Value], kept: &[&Value]) -> Value {
         Some(ours) => ours,
         None => {
             entries.push(json!({
-                "manager": FIELD_MANAGER, "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": {},
-                "apiVersion": foreign[0].get("apiVersion").or_else(|| live.get("apiVersion")),
+                "manager": manager, "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": {},
+                "apiVersion": foreign.first().and_then(|entry| entry.get("apiVersion")).or_else(|| live.get("apiVersion")),
             }));
             entries.len() - 1
         }
@@ -246,7 +233,16 @@ fn unite(into: &mut Map<String, Value>, other: &Map<String, Value>) {
 mod tests {
     use serde_json::json;
 
-    use super::{FluxOwner, FromFlux, Restarts, extras, takeover};
+    use super::{Adopts, Restarts, extras, takeover};
+    use crate::flux::owner;
+
+    fn nothing() -> Adopts {
+        Adopts::default()
+    }
+
+    fn flux() -> Adopts {
+        Adopts { flux: true, ..Adopts::default() }
+    }
 
     #[test]
     fn nothing_of_others_is_nothing_to_do() {
@@ -256,7 +252,7 @@ mod tests {
             {"manager": "kubectl", "operation": "Update", "subresource": "scale"},
             {"manager": "helm", "operation": "Update"},
         ]}});
-        assert_eq!(takeover(&live, Restarts::Go, FromFlux(false)), None);
+        assert_eq!(takeover(&live, Restarts::Go, &nothing()), None);
     }
 
     #[test]
@@ -269,11 +265,11 @@ mod tests {
         let same =
             entry("kubectl-edit", "Update", containers(json!({"k:{\"name\":\"A\"}": {"f:value": {}}})));
         let live = json!({"metadata": {"managedFields": [same]}});
-        assert!(extras(&live, &wanted, Restarts::Stay, FromFlux(false)).is_empty());
+        assert!(extras(&live, &wanted, Restarts::Stay, &nothing()).is_empty());
         let more =
             entry("kubectl-edit", "Update", containers(json!({"k:{\"name\":\"B\"}": {"f:value": {}}})));
         let live = json!({"metadata": {"managedFields": [more.clone(), more]}});
-        assert_eq!(extras(&live, &wanted, Restarts::Stay, FromFlux(false)), ["/spec/containers"]);
+        assert_eq!(extras(&live, &wanted, Restarts::Stay, &nothing()), ["/spec/containers"]);
     }
 
     #[test]
@@ -291,9 +287,8 @@ mod tests {
             ],
         }});
         let annotation = "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration";
-        assert_eq!(extras(&live, &live, Restarts::Stay, FromFlux(false)), ["/data/b", annotation]);
-        let patch =
-            takeover(&live, Restarts::Stay, FromFlux(false)).expect("there is something to take over");
+        assert_eq!(extras(&live, &live, Restarts::Stay, &nothing()), ["/data/b", annotation]);
+        let patch = takeover(&live, Restarts::Stay, &nothing()).expect("there is something to take over");
         assert_eq!(patch[0], json!({"op": "test", "path": "/metadata/resourceVersion", "value": "5"}));
         assert_eq!(patch[1]["op"], "remove");
         assert_eq!(
@@ -312,11 +307,11 @@ mod tests {
         let restart = json!({"manager": "kubectl-rollout", "operation": "Update", "fieldsV1": {"f:spec": {"f:template": {
             "f:metadata": {"f:annotations": {".": {}, "f:kubectl.kubernetes.io/restartedAt": {}}}}}}});
         let mut live = json!({"metadata": {"resourceVersion": "5", "managedFields": [restart]}});
-        assert_eq!(takeover(&live, Restarts::Stay, FromFlux(false)), None);
-        assert!(takeover(&live, Restarts::Go, FromFlux(false)).is_some());
+        assert_eq!(takeover(&live, Restarts::Stay, &nothing()), None);
+        assert!(takeover(&live, Restarts::Go, &nothing()).is_some());
         // An edit of another field by the same manager is not a restart.
         live["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:replicas"] = json!({});
-        assert!(takeover(&live, Restarts::Stay, FromFlux(false)).is_some());
+        assert!(takeover(&live, Restarts::Stay, &nothing()).is_some());
     }
 
     #[test]
@@ -335,10 +330,10 @@ mod tests {
                 ],
             },
         });
-        let owner = FluxOwner::of(&live).expect("an owner");
+        let owner = owner(&live).expect("an owner");
         assert_eq!(owner.to_string(), "flux-system/apps");
-        assert_eq!(takeover(&live, Restarts::Go, FromFlux(false)), None);
-        let patch = takeover(&live, Restarts::Stay, FromFlux(true)).expect("a patch");
+        assert_eq!(takeover(&live, Restarts::Go, &nothing()), None);
+        let patch = takeover(&live, Restarts::Stay, &flux()).expect("a patch");
         let ops: Vec<(&str, &str)> = patch
             .as_array()
             .expect("a list")
@@ -358,5 +353,23 @@ mod tests {
         assert_eq!(entries.len(), 2, "the status stays Flux's");
         assert_eq!(entries[1]["manager"], "roadstead");
         assert_eq!(entries[1]["fieldsV1"]["f:data"]["f:old"], json!({}));
+    }
+
+    #[test]
+    fn what_listed_managers_have_is_taken_with_what_is_adopted() {
+        let entry = |manager: &str| json!({"manager": manager, "operation": "Update", "apiVersion": "v1", "fieldsV1": {"f:data": {format!("f:{manager}"): {}}}});
+        let live = json!({"metadata": {"resourceVersion": "7", "managedFields": [entry("helm"), entry("other"), entry("roadstead")]}});
+        let managers = ["helm".to_owned(), "roadstead".to_owned()];
+        let listed = Adopts { flux: true, managers: managers.clone().into() };
+        let patch = takeover(&live, Restarts::Stay, &listed).expect("a patch");
+        let entries = patch[1]["value"].as_array().expect("entries");
+        let managers_left: Vec<_> = entries.iter().map(|entry| entry["manager"].as_str()).collect();
+        assert_eq!(managers_left, [Some("other"), Some("roadstead")]);
+        let of_ours = json!({"f:data": {"f:helm": {}, "f:roadstead": {}}});
+        assert_eq!(entries[1]["fieldsV1"], of_ours);
+        // Without adopting, the list says nothing.
+        let off = Adopts { flux: false, managers: managers.into() };
+        let patch = takeover(&live, Restarts::Stay, &off).expect("our own update");
+        assert_eq!(patch[1]["value"].as_array().map(Vec::len), Some(3));
     }
 }

@@ -69,6 +69,7 @@ async fn engine(fixture: &Fixture) -> Result<Duration> {
             manifests: set(number).into_iter().map(Manifest::from).collect(),
             default_namespace: fixture.namespace.clone(),
             adopt_flux: false,
+            adopt_managers: Vec::new(),
             force: false,
             ignore: IgnoreRules::default(),
         };

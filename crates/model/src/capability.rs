@@ -56,11 +56,13 @@ pub enum Capability {
     Guard,
     /// An agent that takes objects over from Flux.
     Adoption,
+    /// An agent that reads an inventory of Flux's in, takes over from further managers, and gives objects back to Flux.
+    FluxHandover,
 }
 
 impl Capability {
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::RecreatedAndAdopted,
         Self::RefusedUpgrades,
         Self::Backlog,
@@ -84,6 +86,7 @@ impl Capability {
         Self::IgnoreRules,
         Self::Guard,
         Self::Adoption,
+        Self::FluxHandover,
     ];
 
     /// Its name in the protocol, which never changes.
@@ -113,6 +116,7 @@ impl Capability {
             Self::IgnoreRules => "ignore-rules",
             Self::Guard => "guard",
             Self::Adoption => "adoption",
+            Self::FluxHandover => "flux-handover",
         }
     }
 
@@ -164,6 +168,7 @@ impl Capabilities {
                 Capability::IgnoreRules,
                 Capability::Guard,
                 Capability::Adoption,
+                Capability::FluxHandover,
             ]
             .into(),
         )

@@ -186,6 +186,9 @@ impl DispatchSpec {
             StepKind::Terminate => {
                 needs.insert(Capability::Termination);
             }
+            StepKind::AdoptInventory { .. } | StepKind::GiveBack => {
+                needs.insert(Capability::FluxHandover);
+            }
             StepKind::Prune | StepKind::Delete => {
                 needs.extend(self.guard.as_ref().filter(|guard| guard.required).map(|_| Capability::Guard));
             }
@@ -207,6 +210,21 @@ impl DispatchSpec {
         }) && self.health.is_empty()
             && !self.says_more_of_drift()
             && self.steps.iter().all(|step| !matches!(step.kind, StepKind::Terminate))
+            && !self.hands_over_with_flux()
+    }
+
+    /// Whether more is done between a Flux and us than that built objects are taken over: a hub that does not know of that would store
+    /// and send it without, or not read it.
+    #[must_use]
+    pub fn hands_over_with_flux(&self) -> bool {
+        let is_step = |step: &Step| matches!(step.kind, StepKind::AdoptInventory { .. } | StepKind::GiveBack);
+        self.steps.iter().any(is_step) || self.groups.iter().any(|group| !group.adopt_managers.is_empty())
+    }
+
+    /// Whether objects may become the applier's that no group has: those that a Flux has applied.
+    #[must_use]
+    pub fn adopts_inventories(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step.kind, StepKind::AdoptInventory { .. }))
     }
 
     /// Whether anything of it was encrypted: a hub that does not know of that would store and send it without.
@@ -304,6 +322,9 @@ pub struct Group {
     /// Objects that a Flux in the cluster keeps are taken over from it; else they fail.
     #[serde(default, skip_serializing_if = "is_default")]
     pub adopt_flux: bool,
+    /// Managers of fields, besides Flux's, whose fields are taken over with that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub adopt_managers: Vec<String>,
 }
 
 impl Group {
@@ -321,6 +342,7 @@ impl Group {
             substitute: None,
             ignore: Vec::new(),
             adopt_flux: false,
+            adopt_managers: Vec::new(),
         }
     }
 
@@ -342,7 +364,8 @@ impl Group {
         let decrypt = (self.sealed || self.decrypt.is_some()).then_some(Capability::Decryption);
         let ignore = (!self.ignore.is_empty()).then_some(Capability::IgnoreRules);
         let adopt = self.adopt_flux.then_some(Capability::Adoption);
-        [order, conflicts, on_immutable, decrypt, substitute, ignore, adopt].into_iter().flatten()
+        let managers = (!self.adopt_managers.is_empty()).then_some(Capability::FluxHandover);
+        [order, conflicts, on_immutable, decrypt, substitute, ignore, adopt, managers].into_iter().flatten()
     }
 }
 
@@ -448,6 +471,13 @@ pub enum StepKind {
     Delete,
     /// Wait until everything that was deleted is gone.
     Terminate,
+    /// Own what these Kustomizations of a Flux in the cluster have applied and no group has.
+    AdoptInventory {
+        /// These.
+        of: Vec<FluxKustomization>,
+    },
+    /// Let go of everything in the inventory, so that a Flux has it as if it had applied it itself.
+    GiveBack,
     /// Apply a group's objects, wait until they have run to their end, and remove them.
     Hook {
         /// The group's index.
@@ -472,9 +502,26 @@ impl StepKind {
             Self::Wait { .. } => "wait",
             Self::Delete => "delete",
             Self::Terminate => "terminate",
+            Self::AdoptInventory { .. } => "adopt inventory",
+            Self::GiveBack => "give back",
             Self::Hook { .. } => "hook",
             Self::Read { .. } => "read",
         }
+    }
+}
+
+/// A Kustomization of a Flux in the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct FluxKustomization {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl fmt::Display for FluxKustomization {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
     }
 }
 
@@ -598,7 +645,7 @@ mod tests {
             ..spec()
         };
         assert_eq!(same.digest(), digest);
-        let changes: [fn(&mut DispatchSpec); 14] = [
+        let changes: [fn(&mut DispatchSpec); 17] = [
             |spec| spec.purpose = Purpose::Plan,
             |spec| spec.applier.kind.push('x'),
             |spec| spec.applier.namespace.push('x'),
@@ -611,6 +658,9 @@ mod tests {
             |spec| spec.groups[0].sealed = true,
             |spec| spec.groups[0].decrypt = Some(Decrypt::default()),
             |spec| spec.groups[0].ignore.push(IgnoreRule::default()),
+            |spec| spec.groups[0].adopt_managers.push("helm".to_owned()),
+            |spec| spec.steps.insert(1, StepKind::AdoptInventory { of: Vec::new() }.into()),
+            |spec| spec.steps.push(StepKind::GiveBack.into()),
             |spec| spec.health.push(HealthExpr::default()),
             |spec| drop(spec.steps.pop()),
         ];

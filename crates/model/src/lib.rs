@@ -33,8 +33,8 @@ pub use change::{Action, ChangeSet, ObjectResult, Position, Stage, StageTiming, 
 pub use decrypt::{Decrypt, GivenKey};
 pub use digest::{Digest, DigestError, Hasher};
 pub use dispatch::{
-    AttemptKind, Conflicts, DEFAULT_NAMESPACE, Dispatch, DispatchSpec, Group, HookPolicy, Lacking,
-    OnImmutable, Order, Purpose, ReadObject, ServiceAccount, Step, StepKind,
+    AttemptKind, Conflicts, DEFAULT_NAMESPACE, Dispatch, DispatchSpec, FluxKustomization, Group, HookPolicy,
+    Lacking, OnImmutable, Order, Purpose, ReadObject, ServiceAccount, Step, StepKind,
 };
 pub use drift::{DriftMode, DriftState, DriftedObject, FieldDrift, FieldValues};
 pub use duration::{DurationError, GoDuration};

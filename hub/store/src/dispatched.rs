@@ -20,7 +20,10 @@ use crate::{Store, StoreError, Tx};
 
 /// The newest form of stored dispatches that this version reads. A row of a newer form is passed over: it waits for a replica that
 /// reads it.
-pub(crate) const FORMAT: i16 = 6;
+pub(crate) const FORMAT: i16 = 7;
+
+/// The form of versions that took over from Flux what they built, and nothing more.
+const DRIFT_FORMAT: i16 = 6;
 
 /// The form of versions that corrected all drift.
 const CORRECTING_FORMAT: i16 = 5;
@@ -41,8 +44,10 @@ const FIRST_FORMAT: i16 = 1;
 pub(crate) fn format_of(spec: &DispatchSpec) -> i16 {
     if spec.is_of_groups_only() {
         GROUPS_FORMAT
-    } else if spec.says_more_of_drift() {
+    } else if spec.hands_over_with_flux() {
         FORMAT
+    } else if spec.says_more_of_drift() {
+        DRIFT_FORMAT
     } else if spec.adopts() {
         CORRECTING_FORMAT
     } else if spec.decrypts() {
@@ -505,8 +510,10 @@ mod tests {
         assert_eq!(of(|spec| spec.groups[0].decrypt = Some(Default::default())), DECRYPTING_FORMAT);
         assert_eq!(of(|spec| spec.groups[0].sealed = true), DECRYPTING_FORMAT);
         assert_eq!(of(|spec| spec.groups[0].adopt_flux = true), CORRECTING_FORMAT);
-        assert_eq!(of(|spec| spec.drift = DriftMode::Report), FORMAT);
-        assert_eq!(of(|spec| spec.offline.keep_secrets = true), FORMAT);
+        assert_eq!(of(|spec| spec.drift = DriftMode::Report), DRIFT_FORMAT);
+        assert_eq!(of(|spec| spec.offline.keep_secrets = true), DRIFT_FORMAT);
+        assert_eq!(of(|spec| spec.groups[0].adopt_managers.push("helm".to_owned())), FORMAT);
+        assert_eq!(of(|spec| spec.steps = vec![StepKind::GiveBack.into()]), FORMAT);
     }
 
     #[test]

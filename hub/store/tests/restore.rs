@@ -99,8 +99,8 @@ async fn a_new_epoch_begins_in_another_database_once() -> Result<()> {
 async fn a_lost_attempt_is_overtaken() -> Result<()> {
     let site = Site::new().await?;
     site.open().await?;
-    let stranger = ApplierUid::random();
-    ensure!(site.seen(stranger, 1, 1).await? == [stranger]);
+    let unknown = ApplierUid::random();
+    ensure!(site.seen(unknown, 1, 1).await? == [unknown]);
     ensure!(site.seen(site.applier, 1, 1).await?.is_empty());
     ensure!(site.store.lost_attempt(site.applier, site.cluster).await?.is_none(), "it is known");
     ensure!(!site.is_past().await?);

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use roadstead_model::{
-    ApplierRef, Capabilities, Capability, Conflicts, Decrypt, Dispatch, DispatchSpec, DriftMode, Group,
-    Guard, HookPolicy, Offline, OfflinePolicy, OnImmutable, Order, Purpose, ServiceAccount, Step, StepKind,
-    Substitute,
+    ApplierRef, Capabilities, Capability, Conflicts, Decrypt, Dispatch, DispatchSpec, DriftMode,
+    FluxKustomization, Group, Guard, HookPolicy, Offline, OfflinePolicy, OnImmutable, Order, Purpose,
+    ServiceAccount, Step, StepKind, Substitute,
 };
 
 use super::{
@@ -13,7 +13,8 @@ use super::{
     object_name, substitute, text, words,
 };
 use crate::limits::{
-    MAX_DNS_LABEL_BYTES, MAX_GROUPS, MAX_HEALTH_EXPRS, MAX_IGNORE_RULES, MAX_OBJECTS, MAX_READS, MAX_STEPS,
+    MAX_ADOPTED_MANAGERS, MAX_DNS_LABEL_BYTES, MAX_FLUX_KUSTOMIZATIONS, MAX_GROUPS, MAX_HEALTH_EXPRS,
+    MAX_IGNORE_RULES, MAX_OBJECTS, MAX_READS, MAX_STEPS,
 };
 use crate::v1;
 
@@ -38,6 +39,7 @@ impl From<Group> for v1::Group {
             substitute,
             ignore,
             adopt_flux,
+            adopt_managers,
         } = group;
         Self {
             label,
@@ -47,6 +49,7 @@ impl From<Group> for v1::Group {
             on_immutable: v1::OnImmutable::from(on_immutable).into(),
             sealed,
             adopt_flux,
+            adopt_managers,
             decrypt: decrypt.map(Into::into),
             substitute: substitute.map(Into::into),
             ignore: messages(ignore),
@@ -66,6 +69,7 @@ impl TryFrom<v1::Group> for Group {
             on_immutable: on_immutable("on_immutable", group.on_immutable)?,
             sealed: group.sealed,
             adopt_flux: group.adopt_flux,
+            adopt_managers: managers(group.adopt_managers)?,
             decrypt: group
                 .decrypt
                 .map(Decrypt::try_from)
@@ -78,6 +82,36 @@ impl TryFrom<v1::Group> for Group {
                 .map_err(|error| error.within("substitute"))?,
             ignore: list("ignore", group.ignore, MAX_IGNORE_RULES)?,
         })
+    }
+}
+
+/// Managers of fields, each of which has a name.
+fn managers(names: Vec<String>) -> Result<Vec<String>> {
+    if names.len() > MAX_ADOPTED_MANAGERS {
+        let (length, max) = (names.len(), MAX_ADOPTED_MANAGERS);
+        return Err(ConvertError::TooLong {
+            field: "adopt_managers".to_owned(),
+            length,
+            unit: "entries",
+            max,
+        });
+    }
+    let name = |name| filled("adopt_managers", text("adopt_managers", name)?);
+    names.into_iter().map(name).collect()
+}
+
+impl From<FluxKustomization> for v1::FluxKustomization {
+    fn from(FluxKustomization { namespace, name }: FluxKustomization) -> Self {
+        Self { namespace, name }
+    }
+}
+
+impl TryFrom<v1::FluxKustomization> for FluxKustomization {
+    type Error = ConvertError;
+
+    fn try_from(named: v1::FluxKustomization) -> Result<Self> {
+        let namespace = dns("namespace", filled("namespace", named.namespace)?, MAX_DNS_LABEL_BYTES)?;
+        Ok(Self { namespace, name: object_name("name", named.name)? })
     }
 }
 
@@ -110,6 +144,8 @@ fn step_message(step: Step, needs: &[Capability], groups: &[Group]) -> v1::Step 
         }
         StepKind::Delete => Kind::Delete(v1::Delete {}),
         StepKind::Terminate => Kind::Terminate(v1::Terminate {}),
+        StepKind::AdoptInventory { of } => Kind::AdoptInventory(v1::AdoptInventory { of: messages(of) }),
+        StepKind::GiveBack => Kind::GiveBack(v1::GiveBack {}),
         StepKind::Hook { group, policy } => Kind::Hook(v1::Hook {
             group: number(group).unwrap_or(u32::MAX),
             policy: v1::HookPolicy::from(policy).into(),
@@ -150,6 +186,10 @@ fn step(step: v1::Step, groups: usize, legacy: bool) -> Result<Step> {
         }
         Kind::Delete(_) => StepKind::Delete,
         Kind::Terminate(_) => StepKind::Terminate,
+        Kind::AdoptInventory(adopt) => {
+            StepKind::AdoptInventory { of: list("adopt_inventory.of", adopt.of, MAX_FLUX_KUSTOMIZATIONS)? }
+        }
+        Kind::GiveBack(_) => StepKind::GiveBack,
         Kind::Hook(hook) => StepKind::Hook {
             group: group("hook.group", hook.group)?,
             policy: hook_policy("hook.policy", hook.policy)?,

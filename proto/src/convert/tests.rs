@@ -8,9 +8,9 @@ use prost::Message as _;
 use roadstead_kstatus::Status;
 use roadstead_model::{
     Action, ApplierRef, ApplierUid, Attempt, Decrypt, Digest, Dispatch, DispatchKey, DispatchSpec,
-    FoundVariables, Generation, GivenKey, GivenVariables, Group, Guard, HealthExpr, Held, HubEpoch,
-    IgnoreRule, IgnoreTarget, ObjectRef, ObjectResult, OnImmutable, Position, Purpose, ReadObject, Stage,
-    Step, StepKind, StepTiming, Substitute, VariablesFrom, VariablesKind,
+    FluxKustomization, FoundVariables, Generation, GivenKey, GivenVariables, Group, Guard, HealthExpr, Held,
+    HubEpoch, IgnoreRule, IgnoreTarget, ObjectRef, ObjectResult, OnImmutable, Position, Purpose, ReadObject,
+    Stage, Step, StepKind, StepTiming, Substitute, VariablesFrom, VariablesKind,
 };
 use zeroize::Zeroizing;
 
@@ -59,6 +59,7 @@ fn group(label: &str) -> Group {
         on_immutable,
         sealed,
         adopt_flux: sealed,
+        adopt_managers: if sealed { vec!["helm".to_owned()] } else { Vec::new() },
         decrypt,
         substitute,
         ignore,
@@ -124,6 +125,10 @@ fn dispatch() -> Dispatch {
         StepKind::Wait { objects: vec![backend()], groups: vec![0, 1] },
         StepKind::Delete,
         StepKind::Terminate,
+        StepKind::AdoptInventory {
+            of: vec![FluxKustomization { namespace: "flux-system".to_owned(), name: "apps".to_owned() }],
+        },
+        StepKind::GiveBack,
     ];
     let health = vec![HealthExpr {
         api_version: "example.com/v1".to_owned(),

@@ -297,6 +297,9 @@ pub struct Group {
     /// objects of a Flux in the cluster are taken over; else they fail
     #[prost(bool, tag = "10")]
     pub adopt_flux: bool,
+    /// managers of fields, besides Flux's, whose fields are taken over with that
+    #[prost(string, repeated, tag = "11")]
+    pub adopt_managers: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// How the health of a kind's objects is told: CEL expressions over an object's top-level fields.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -439,7 +442,7 @@ pub struct Step {
     /// the capabilities without which it is to be refused
     #[prost(string, repeated, tag = "11")]
     pub needs: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    #[prost(oneof = "step::Kind", tags = "1, 2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "step::Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
     pub kind: ::core::option::Option<step::Kind>,
 }
 /// Nested message and enum types in `Step`.
@@ -460,6 +463,10 @@ pub mod step {
         Read(super::Read),
         #[prost(message, tag = "7")]
         Terminate(super::Terminate),
+        #[prost(message, tag = "8")]
+        AdoptInventory(super::AdoptInventory),
+        #[prost(message, tag = "9")]
+        GiveBack(super::GiveBack),
     }
 }
 /// Validate and apply a group's objects.
@@ -507,6 +514,23 @@ pub struct Delete {}
 /// Wait until everything that was deleted is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Terminate {}
+/// Own what these Kustomizations of a Flux in the cluster have applied and no group has.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AdoptInventory {
+    #[prost(message, repeated, tag = "1")]
+    pub of: ::prost::alloc::vec::Vec<FluxKustomization>,
+}
+/// A Kustomization of a Flux in the cluster.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FluxKustomization {
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+}
+/// Let go of everything in the inventory, so that a Flux has it as if it had applied it itself.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GiveBack {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct BuildRequest {
     #[prost(string, tag = "1")]

@@ -17,6 +17,7 @@ mod dev_hub;
 mod drift;
 mod drift_reports;
 mod fields;
+mod flux_handover;
 mod guard;
 mod handover;
 mod health;

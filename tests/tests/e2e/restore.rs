@@ -146,7 +146,7 @@ async fn a_hub_whose_database_is_lost_is_made_again_from_git() -> Result<()> {
     fleet.ready("cluster/edge").await?;
     fleet.applied("app", &head).await?;
     fleet.cluster.has_word(&ns, "map", Some("two")).await?;
-    ensure!(uid(&fleet, &ns, "map").await? == map, "it was made anew");
+    ensure!(uid(&fleet, &ns, "map").await? == map, "it was created again");
     ensure!(uid(&fleet, &ns, "gone").await? == gone, "what this hub did not apply stays");
     // Nobody corrects what the old hub had applied.
     fleet.cluster.kubectl().run(&["delete", "configmap/gone", "-n", &ns]).await?;

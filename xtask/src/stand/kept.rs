@@ -35,6 +35,8 @@ pub(crate) fn up(root: &Path, runner: &Runner) -> Result<()> {
     let cluster = phases.time(runner, "build the development cluster", || Devcluster::build(root, runner))?;
     let clients =
         phases.time(runner, "install foreign clients", || devcluster::install_clients(root, runner))?;
+    let flux =
+        phases.time(runner, "build kustomize-controller", || devcluster::install_flux(root, runner))?;
     phases.time(runner, "build the dashboard", || web::build(root, runner))?;
     phases.time(runner, "build programs", || {
         runner.run(cache::cargo().current_dir(root).args(["build", "--workspace", "--bins"]))
@@ -50,6 +52,7 @@ pub(crate) fn up(root: &Path, runner: &Runner) -> Result<()> {
     let servers = stand.start(runner, &cluster, &mut phases, Purpose::Tests)?;
     let mut variables = servers.variables(&cache::target(root)?.join("debug"));
     variables.push(("ROADSTEAD_TEST_CLIENTS".to_owned(), clients.into()));
+    variables.push(("ROADSTEAD_TEST_FLUX".to_owned(), flux.into()));
     variables.push(("ROADSTEAD_TEST_LANDED_AGENT".to_owned(), landed.into()));
     let text: String = variables.iter().map(|(name, value)| export(name, value)).collect::<Result<_>>()?;
     let file = stand.record.join(VARIABLES);

@@ -181,6 +181,7 @@ impl Fixture {
             manifests: objects.iter().cloned().map(Manifest::from).collect(),
             default_namespace: self.namespace.clone(),
             adopt_flux: false,
+            adopt_managers: Vec::new(),
             force: false,
             ignore: IgnoreRules::new(rules).expect("rules that are right"),
         };

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_api::kustomization::DeletionPolicy;
-use roadstead_api::{AnyApplier, ApplierStatus, ConditionStatus};
+use roadstead_api::{AnyApplier, ApplierStatus, ConditionStatus, annotated};
 use roadstead_hub_plan::{AgentLink, Decision, Target, decide};
 use roadstead_hub_store::{AttemptInputs, CachedBuild, Outcome, Stored, Tx};
 use roadstead_model::{
@@ -182,7 +182,7 @@ impl Delivery {
                 return self.failed(seen, &target, failed, now).await;
             }
         };
-        let Work { health, mut groups, steps } =
+        let Work { health, mut groups, mut steps } =
             match seen.kind.steps(&seen.stored, &seen.standing.home, &built.groups)? {
                 Ok(work) => work,
                 Err((reason, message)) => {
@@ -190,7 +190,7 @@ impl Delivery {
                     return self.failed(seen, &target, failed, now).await;
                 }
             };
-        groups.iter_mut().for_each(|group| group.adopt_flux = seen.adopts_flux);
+        seen.adopt(&mut groups, &mut steps);
         let decryption = seen.kind.decryption(&seen.stored, &seen.standing.home)?;
         let (by, decryption) = (&mut target.rendered_by, decryption.as_ref());
         let settled =
@@ -388,9 +388,12 @@ impl Delivery {
         cluster: ClusterUid,
         now: Timestamp,
     ) -> Result<Timestamp, HubError> {
-        let mut steps = vec![StepKind::Delete.into()];
+        let gives_back =
+            seen.situation.deleting && annotated::gives_back(&seen.stored.object).unwrap_or_default();
+        let mut steps =
+            if gives_back { vec![StepKind::GiveBack.into()] } else { vec![StepKind::Delete.into()] };
         let waits = seen.applier.spec.deletion_policy == Some(DeletionPolicy::WaitForTermination);
-        if waits && seen.situation.deleting {
+        if waits && seen.situation.deleting && !gives_back {
             steps.push(StepKind::Terminate.into());
         }
         let mut dispatch = seen.dispatch(Vec::new(), steps);
@@ -420,7 +423,9 @@ impl Delivery {
         tx.open_reconciliation(&new, &dispatch, deadline, &ChangeSet::new()).await?;
         seen.write_status(&mut tx, &mut stored, now, |status, generation| {
             let (reason, message) = if connected {
-                (Reason::Progressing, "deleting what it owns on its cluster")
+                let giving = "giving back to Flux what it owns on its cluster";
+                let deleting = "deleting what it owns on its cluster";
+                (Reason::Progressing, if gives_back { giving } else { deleting })
             } else {
                 let message = "what it owns on its cluster is deleted once that cluster's agent is connected again; delete the Cluster to abandon it";
                 (Reason::ClusterUnreachable, message)

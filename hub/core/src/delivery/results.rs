@@ -174,8 +174,11 @@ impl Delivery {
         let substituted = spec.groups.iter().any(|group| group.substitute.is_some());
         let namespace = spec.default_namespace();
         let outside = tx.outside_build(cluster, owner, builds, substituted, namespace, objects).await?;
-        // What it owned when it was restored the database does not know, and the agent does.
-        if !outside.is_empty() && !tx.is_first_since_restore(owner, key.attempt).await? {
+        // What a Flux there has applied, and what was owned when the database was restored, the agent alone can see: it may say what of that
+        // it is going to own.
+        let is_its_to_say = !outside.is_empty()
+            && (spec.adopts_inventories() || tx.is_first_since_restore(owner, key.attempt).await?);
+        if !outside.is_empty() && !is_its_to_say {
             let named: Vec<String> = outside.iter().map(ToString::to_string).collect();
             return Err(HubError::BadRequest(format!(
                 "these objects are not in the dispatch's build: {}",

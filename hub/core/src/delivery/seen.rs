@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use roadstead_api::kustomization::Drift;
-use roadstead_api::{AnyApplier, ApplierStatus};
+use roadstead_api::{AnyApplier, ApplierStatus, annotated};
 use roadstead_hub_plan::{AttemptState, Situation, Target};
 use roadstead_hub_store::{AttemptInputs, Child, HeldDeletion, Stored, Tx};
 use roadstead_model::{
-    AttemptKind, ClusterUid, Digest, DispatchSpec, DriftMode, Generation, Group, Guard, Offline, Purpose,
-    ResourceUid, Revision, ServiceAccount, Step,
+    AttemptKind, ClusterUid, Digest, DispatchSpec, DriftMode, FluxKustomization, Generation, Group, Guard,
+    Offline, Purpose, ResourceUid, Revision, ServiceAccount, Step, StepKind,
 };
 
 use crate::HubError;
@@ -41,6 +41,7 @@ impl Delivery {
             guard,
             held,
             adopts_flux,
+            adopt_managers,
             offline,
         } = self.situation(&stored, kind, &applier).await?;
         let children = if has_children { self.store.children(situation.uid).await? } else { Vec::new() };
@@ -55,6 +56,7 @@ impl Delivery {
             guard,
             held,
             adopts_flux,
+            adopt_managers,
             offline,
         };
         Ok(Some(Sight { seen, wanted }))
@@ -94,6 +96,8 @@ pub(crate) struct SeenApplier {
     pub(crate) held: Option<HeldDeletion>,
     /// Whether objects of a Flux on the cluster are taken over.
     pub(crate) adopts_flux: bool,
+    /// Managers whose fields are taken over with that.
+    pub(crate) adopt_managers: Vec<String>,
     /// What the cluster's agent does about drift while the hub is away.
     pub(crate) offline: Offline,
 }
@@ -201,6 +205,29 @@ impl SeenApplier {
             timeout: spec.timeout().0,
             groups,
             steps,
+        }
+    }
+
+    /// What of its work has to do with a Flux on the cluster: what is taken over, and whose inventories are read in before anything is
+    /// pruned.
+    pub(super) fn adopt(&self, groups: &mut [Group], steps: &mut Vec<Step>) {
+        if !self.adopts_flux {
+            return;
+        }
+        for group in groups {
+            group.adopt_flux = true;
+            group.adopt_managers.clone_from(&self.adopt_managers);
+        }
+        // Checked when it was written.
+        let named = annotated::adopt_inventory(&self.stored.object).unwrap_or_default();
+        let named = named.into_iter().map(|(namespace, name)| FluxKustomization {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        });
+        let of: Vec<FluxKustomization> = named.collect();
+        let prunes = steps.iter().position(|step| step.kind == StepKind::Prune);
+        if let Some(prunes) = prunes.filter(|_| !of.is_empty()) {
+            steps.insert(prunes, StepKind::AdoptInventory { of }.into());
         }
     }
 

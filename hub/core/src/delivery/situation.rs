@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use roadstead_api::kustomization::{Adopt, DeletionPolicy, LookedUp};
 use roadstead_api::{
     AnyApplier, AnySource, ApplierSpec, Cluster, ClusterDeletionPolicy, ClusterOffline, Condition,
-    ConditionStatus, DriftPolicy, KindId, Lookup, Pin, Reference,
+    ConditionStatus, DriftPolicy, KindId, Lookup, Pin, Reference, annotated,
 };
 use roadstead_hub_plan::{AgentLink, AttemptState, Attempted, Owned, Situation, Source, Target, Tended};
 use roadstead_hub_store::{HeldDeletion, Holdings, StoreError, Stored, TendedState};
@@ -46,6 +46,8 @@ pub(crate) struct Gathered {
     pub(crate) held: Option<HeldDeletion>,
     /// Whether objects of a Flux on the cluster are taken over.
     pub(crate) adopts_flux: bool,
+    /// Managers whose fields are taken over with that.
+    pub(crate) adopt_managers: Vec<String>,
     /// What the cluster's agent does about drift while the hub is away.
     pub(crate) offline: Offline,
 }
@@ -142,6 +144,10 @@ impl Delivery {
         let guard = holds::bounds(spec, on.as_ref(), self.guard.as_ref());
         let adopts = on.iter().flat_map(|cluster| &cluster.spec.adopt).chain(&spec.adopt);
         let adopts_flux = adopts.into_iter().any(|from| *from == Adopt::Flux);
+        let managers = on.iter().flat_map(|cluster| &cluster.spec.adopt_managers);
+        let adopt_managers = managers.filter(|_| adopts_flux).cloned().collect();
+        // Checked when it was written. Who asks for it wants it done, whatever else a deletion would do.
+        let gives_back = deleting && annotated::gives_back(&stored.object).unwrap_or_default();
         let failed = last
             .as_ref()
             .is_some_and(|last| matches!(last.state, AttemptState::Finished { succeeded: false, .. }));
@@ -150,8 +156,8 @@ impl Delivery {
             uid,
             generation: Generation(stored.generation),
             deleting,
-            suspended: spec.suspend,
-            prune: if deleting { prunes_on_deletion(spec) } else { spec.prune },
+            suspended: spec.suspend && !gives_back,
+            prune: if deleting { gives_back || prunes_on_deletion(spec) } else { spec.prune },
             interval: spec.interval.0,
             full_interval: self.full_interval,
             retry_interval: spec.retry_interval().0,
@@ -190,6 +196,7 @@ impl Delivery {
             guard,
             held,
             adopts_flux,
+            adopt_managers,
             offline,
         })
     }
