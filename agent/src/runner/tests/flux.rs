@@ -68,7 +68,10 @@ async fn a_flux_that_goes_on_is_not_pruned_from_and_one_that_is_gone_has_nothing
 #[tokio::test]
 async fn what_comes_from_flux_is_counted_by_the_guard() {
     for (mode, log) in [
-        (GuardMode::Deletions, vec!["claim ConfigMap/dev/dropped of flux-system/suspended"]),
+        (
+            GuardMode::Deletions,
+            vec!["claim ConfigMap/dev/old ConfigMap/dev/dropped of flux-system/suspended"],
+        ),
         (GuardMode::Stop, vec![]),
     ] {
         let fake = Fake::default();
@@ -78,7 +81,8 @@ async fn what_comes_from_flux_is_counted_by_the_guard() {
         runner.dispatch(Dispatch { spec, inventory: Vec::new(), ..dispatch(1) }).expect("taken");
         let finished = to_the_end(&runner).await;
         let [held] = finished.held.as_slice() else { panic!("{:?}", finished.held) };
-        assert_eq!(held.objects, [config_map("dropped")]);
+        // It owned nothing before, so both come from there.
+        assert_eq!(held.objects, [config_map("dropped"), config_map("old")]);
         let written: Vec<String> =
             fake.log().into_iter().filter(|line| !line.starts_with(['p', 'r', 'l'])).collect();
         let written: Vec<&str> = written.iter().map(String::as_str).filter(|line| *line != "apply").collect();
