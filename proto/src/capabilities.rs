@@ -78,7 +78,12 @@ mod tests {
         },
         Entry { name: "HubMessage", fields: 13, added: &[("rest", Since::With(Capability::Corrections))] },
         // The names of capabilities are read by those that know them.
-        Entry { name: "Hello", fields: 8, added: &[("capabilities", Since::First)] },
+        Entry {
+            name: "Hello",
+            fields: 9,
+            // A hub that does not know what was seen goes by its database, as ever.
+            added: &[("capabilities", Since::First), ("seen", Since::First)],
+        },
         Entry { name: "Welcome", fields: 7, added: &[("capabilities", Since::First)] },
         Entry { name: "Heartbeat", fields: 0, added: &[] },
         Entry { name: "DispatchKey", fields: 5, added: &[] },

@@ -40,6 +40,11 @@ impl Committed {
         self.versions.get(&uid).copied()
     }
 
+    /// The newest of them; 0 where nothing changed.
+    pub(crate) fn newest(&self) -> i64 {
+        self.versions.values().copied().max().unwrap_or_default()
+    }
+
     /// Writes the new version into an object that was put.
     pub fn stamp(&self, stored: &mut Stored) {
         if let Some(version) = self.version(stored.uid) {

@@ -20,6 +20,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{OnceCell, broadcast};
 
 use crate::changes::event_row;
+use crate::restore::Newest;
 use crate::stored::texts;
 use crate::{Health, Sealer, Signals, Store, StoreError, Stored};
 
@@ -160,8 +161,8 @@ impl Feed {
                 let (sender, _) = broadcast::channel(BEHIND);
                 let (pool, signals, health) =
                     (store.pool.clone(), store.signals.clone(), store.health.clone());
-                let room = Arc::clone(&self.room);
-                tokio::spawn(read(pool, signals, health, room, sender.downgrade(), position));
+                let (room, newest) = (Arc::clone(&self.room), store.newest.clone());
+                tokio::spawn(read(pool, signals, health, (room, newest), sender.downgrade(), position));
                 Ok::<_, StoreError>(sender)
             })
             .await?;
@@ -182,7 +183,7 @@ async fn read(
     pool: PgPool,
     signals: Signals,
     health: Health,
-    room: Arc<OnceLock<Pool>>,
+    (room, newest): (Arc<OnceLock<Pool>>, Newest),
     sender: broadcast::WeakSender<Message>,
     mut position: i64,
 ) {
@@ -200,6 +201,7 @@ async fn read(
         };
         match page {
             Ok(page) => {
+                newest.saw(page.last);
                 if !page.follows(position) {
                     // An error says that nobody listens, here as below.
                     let _ = strong.send(Message::Gap);

@@ -118,6 +118,7 @@ pub struct Store {
     signals: Signals,
     feed: feed::Feed,
     health: Health,
+    newest: restore::Newest,
 }
 
 impl Store {
@@ -145,14 +146,19 @@ impl Store {
         let options: PgConnectOptions = url.parse().map_err(StoreError::Url)?;
         let options = transport.secured(options)?.application_name("roadstead-hub");
         let health = Health::start(options.clone());
+        let newest = restore::Newest::default();
         let pool = |connections| {
             let (taking, giving) = (health.clone(), health.clone());
+            let newest = newest.clone();
             PgPoolOptions::new()
                 .max_connections(connections)
                 .acquire_timeout(PATIENCE)
                 // A ping before each use would be a second question for each that is asked.
                 .test_before_acquire(false)
-                .after_connect(|connection, _| Box::pin(async { restore::check(connection).await.map(drop) }))
+                .after_connect(move |connection, _| {
+                    let newest = newest.clone();
+                    Box::pin(async move { restore::check(connection, &newest).await.map(drop) })
+                })
                 .before_acquire(move |connection, metadata| {
                     let health = taking.clone();
                     Box::pin(async move {
@@ -178,11 +184,12 @@ impl Store {
         let explained = |error| transport.explained(&options, MigrateError::Execute(error));
         upgrade::wait_for_older_replicas(&pool, explained).await?;
         MIGRATOR.run(&pool).await.map_err(|error| transport.explained(&options, error))?;
-        restore::record(&pool).await?;
+        restore::record(&pool, &newest).await?;
         key_state::settle(&pool, &sealer).await?;
         adopt::sign_what_is_older(&pool, &sealer).await?;
         let signals = Signals::start(pool.clone(), health.clone());
-        Ok(Self { pool, units, sealer: Arc::new(sealer), signals, feed: feed::Feed::new(), health })
+        let (sealer, feed) = (Arc::new(sealer), feed::Feed::new());
+        Ok(Self { pool, units, sealer, signals, feed, health, newest })
     }
 
     /// Whether the database answers.
@@ -222,6 +229,7 @@ impl Store {
             enqueued: Vec::new(),
             changes: changes::Changes::default(),
             held_namespaces: BTreeSet::new(),
+            newest: self.newest.clone(),
         })
     }
 
@@ -242,6 +250,7 @@ pub struct Tx {
     changes: changes::Changes,
     /// Namespaces that this unit of work has locked against their end.
     held_namespaces: BTreeSet<String>,
+    newest: restore::Newest,
 }
 
 impl Tx {
@@ -261,6 +270,7 @@ impl Tx {
         // Last, since it takes the counter that all writers share.
         let committed = self.write_events().await?;
         self.inner.commit().await.map_err(StoreError::query("commit"))?;
+        self.newest.saw(committed.newest());
         for topic in self.wake {
             self.signals.send(topic);
         }

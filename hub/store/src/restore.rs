@@ -2,7 +2,11 @@
 //!
 //! Each connection is asked which database it leads to before it is used. Where that is not the one that is recorded, a new epoch
 //! begins, in one transaction, whichever replica notices first: whatever was under way is over, sources have to be looked at
-//! and agents have to connect again, before anything is planned by what the database says.
+//! and agents have to connect again, before anything is planned by what the database says. Watches go on where it has all that a
+//! replica knew of the old one, as after a failover that lost nothing; else its versions are those of another history.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use roadstead_api::{KindId, PipelineRole};
 use roadstead_model::{
@@ -17,9 +21,24 @@ use crate::{Store, StoreError, Tx};
 /// Held by whoever begins an epoch.
 const LOCK: i64 = 0x726f_6164_6570_6f63;
 
+/// The newest version that this replica knows of. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Newest(Arc<AtomicI64>);
+
+impl Newest {
+    /// This version was seen.
+    pub(crate) fn saw(&self, version: i64) {
+        self.0.fetch_max(version, Ordering::SeqCst);
+    }
+
+    fn get(&self) -> i64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
 /// Which database is recorded, and which one it is. A server that was restored to a point in time, or promoted, has another timeline; one
 /// that was filled from a dump has another system identifier, or the same and another database or table.
-const IDENTITY: &str = "SELECT identity, concat_ws('/', (SELECT system_identifier FROM pg_control_system()), \
+const IDENTITY: &str = "SELECT identity, last_version, concat_ws('/', (SELECT system_identifier FROM pg_control_system()), \
                         left(pg_walfile_name(pg_current_wal_insert_lsn()), 8), \
                         (SELECT oid FROM pg_database WHERE datname = current_database()), 'hub_state'::regclass::oid) \
                         FROM hub_state";
@@ -58,7 +77,7 @@ impl Store {
     pub async fn begin_epoch(&self) -> Result<(), StoreError> {
         let what = "begin an epoch";
         let mut connection = self.pool.acquire().await.map_err(StoreError::query(what))?;
-        begin_epoch(&mut connection, None).await?;
+        begin_epoch(&mut connection, &Cause::Said).await?;
         drop(connection);
         self.signals.send(Topic::Resources);
         Ok(())
@@ -204,15 +223,17 @@ impl Tx {
     }
 }
 
-/// Before a connection is used: where it leads to another database than the recorded one, a new epoch begins. Gives whether the database says
-/// which one it is.
+/// Before a connection is used: where it leads to another database than the recorded one, or to one that lacks versions which this replica
+/// knows, a new epoch begins. Gives whether the database says which one it is.
 ///
 /// # Errors
 /// Where the database fails; the connection is not to be used then.
-pub(crate) async fn check(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
-    let asked: Result<(Option<String>, String), sqlx::Error> =
+pub(crate) async fn check(connection: &mut PgConnection, newest: &Newest) -> Result<bool, sqlx::Error> {
+    // First: what is committed in between is newer.
+    let known = newest.get();
+    let asked: Result<(Option<String>, i64, String), sqlx::Error> =
         sqlx::query_as(IDENTITY).fetch_one(&mut *connection).await;
-    let (recorded, is) = match asked {
+    let (recorded, last, is) = match asked {
         Ok(found) => found,
         // Of an older schema or none yet; a standby, on which nothing can be done; a server that does not tell.
         Err(sqlx::Error::Database(error)) => {
@@ -221,30 +242,34 @@ pub(crate) async fn check(connection: &mut PgConnection) -> Result<bool, sqlx::E
         }
         Err(error) => return Err(error),
     };
-    match recorded {
-        None => {
-            let record = "UPDATE hub_state SET identity = $1 WHERE identity IS NULL";
-            sqlx::query(record).bind(is).execute(connection).await?;
+    let is_other = recorded.as_ref().is_some_and(|recorded| *recorded != is);
+    if recorded.is_none() {
+        let record = "UPDATE hub_state SET identity = $1 WHERE identity IS NULL";
+        sqlx::query(record).bind(&is).execute(&mut *connection).await?;
+    }
+    if is_other || last < known {
+        let cause = Cause::Noticed { identity: &is, known };
+        let begun = begin_epoch(connection, &cause).await;
+        match begun.map_err(|error| sqlx::Error::Protocol(chain(&error)))? {
+            Begun::Nothing => {}
+            Begun::SameHistory => tracing::info!(
+                "the database is another one than before, and has all that this replica knew: sources are looked at again and agents \
+                 are asked what they have seen before anything is applied"
+            ),
+            Begun::OtherHistory => tracing::warn!(
+                "the database is another one than before (a backup was put back, or a standby was promoted): sources are looked \
+                 at again and agents are asked what they have seen before anything is applied"
+            ),
         }
-        Some(recorded) if recorded != is => {
-            let begun = begin_epoch(connection, Some(&is)).await;
-            if begun.map_err(|error| sqlx::Error::Protocol(chain(&error)))? {
-                tracing::warn!(
-                    "the database is another one than before (a backup was put back, or a standby was promoted): sources are looked \
-                     at again and agents are asked what they have seen before anything is applied"
-                );
-            }
-        }
-        Some(_) => {}
     }
     Ok(true)
 }
 
 /// Records which database this is, once the schema has a place for it.
-pub(crate) async fn record(pool: &PgPool) -> Result<(), StoreError> {
+pub(crate) async fn record(pool: &PgPool, newest: &Newest) -> Result<(), StoreError> {
     let what = "record which database this is";
     let mut connection = pool.acquire().await.map_err(StoreError::query(what))?;
-    if !check(&mut connection).await.map_err(StoreError::query(what))? {
+    if !check(&mut connection, newest).await.map_err(StoreError::query(what))? {
         tracing::warn!(
             "the database does not say which one it is (pg_control_system and pg_walfile_name), so that a restore of it is not noticed: \
              start the hub with --restored after one"
@@ -253,26 +278,61 @@ pub(crate) async fn record(pool: &PgPool) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Begins an epoch; in the database that is `identity`, unless another replica has done so.
-async fn begin_epoch(connection: &mut PgConnection, identity: Option<&str>) -> Result<bool, StoreError> {
+/// Why an epoch begins.
+enum Cause<'a> {
+    /// Somebody says so.
+    Said,
+    /// The database is this one, and should have all up to this version.
+    Noticed { identity: &'a str, known: i64 },
+}
+
+/// What came of it.
+#[derive(PartialEq, Eq)]
+enum Begun {
+    /// Another replica has begun it.
+    Nothing,
+    /// All versions that were known are those of this database too.
+    SameHistory,
+    /// Versions from before may be others here.
+    OtherHistory,
+}
+
+/// Begins an epoch, unless another replica has done so.
+async fn begin_epoch(connection: &mut PgConnection, cause: &Cause<'_>) -> Result<Begun, StoreError> {
     let what = "begin an epoch";
-    let failed = StoreError::query(what);
-    let mut tx = connection.begin().await.map_err(failed)?;
+    let mut tx = connection.begin().await.map_err(StoreError::query(what))?;
     sqlx::query("SELECT pg_advisory_xact_lock($1)")
         .bind(LOCK)
         .execute(&mut *tx)
         .await
         .map_err(StoreError::query(what))?;
-    let is_known: bool = sqlx::query_scalar("SELECT coalesce(identity = $1, false) FROM hub_state")
-        .bind(identity)
-        .fetch_one(&mut *tx)
-        .await
-        .map_err(StoreError::query(what))?;
-    if is_known {
-        return Ok(false);
+    let (recorded, last): (Option<String>, i64) =
+        sqlx::query_as("SELECT identity, last_version FROM hub_state")
+            .fetch_one(&mut *tx)
+            .await
+            .map_err(StoreError::query(what))?;
+    let (identity, has_all) = match cause {
+        Cause::Said => (None, false),
+        Cause::Noticed { identity, known } => {
+            // A process that has just started knows nothing, and what others know it cannot tell.
+            let has_all = *known > 0 && last >= *known;
+            if recorded.as_deref() == Some(*identity) && last >= *known {
+                return Ok(Begun::Nothing);
+            }
+            (Some(*identity), has_all)
+        }
+    };
+    if !has_all {
+        // First, as nobody else writes yet: of what the log holds only the last of each object is needed.
+        forget(&mut tx, i64::MAX).await?;
     }
-    // First, as nobody else writes yet: of what the log holds only the last of each object is needed.
-    forget(&mut tx, i64::MAX).await?;
+    distrust(&mut tx, identity, has_all).await?;
+    tx.commit().await.map_err(StoreError::query(what))?;
+    Ok(if has_all { Begun::SameHistory } else { Begun::OtherHistory })
+}
+
+/// What the database says is not to be relied on before it was looked at again.
+async fn distrust(tx: &mut PgConnection, identity: Option<&str>, has_all: bool) -> Result<(), StoreError> {
     let sources: Vec<&str> = KindId::of_role(PipelineRole::Source).map(|kind| kind.get().kind).collect();
     let over = "the database was restored while this was under way";
     sqlx::query(
@@ -285,16 +345,17 @@ async fn begin_epoch(connection: &mut PgConnection, identity: Option<&str>) -> R
              UPDATE agent_session SET session = gen_random_uuid(), disconnected_at = coalesce(disconnected_at, now())),
          due AS (
              UPDATE schedule SET due_at = '-infinity', wanted = wanted + 1)
-         UPDATE hub_state SET epoch = epoch + 1, last_version = (epoch + 1) << 40, compacted = (epoch + 1) << 40,
-                              identity = coalesce($4, identity)",
+         UPDATE hub_state SET epoch = epoch + 1, identity = coalesce($4, identity),
+                              last_version = CASE WHEN $5 THEN last_version ELSE (epoch + 1) << 40 END,
+                              compacted = CASE WHEN $5 THEN compacted ELSE (epoch + 1) << 40 END",
     )
     .bind(sources)
     .bind(Reason::Progressing.as_str())
     .bind(over)
     .bind(identity)
-    .execute(&mut *tx)
+    .bind(has_all)
+    .execute(tx)
     .await
-    .map_err(StoreError::query(what))?;
-    tx.commit().await.map_err(StoreError::query(what))?;
-    Ok(true)
+    .map_err(StoreError::query("begin an epoch"))?;
+    Ok(())
 }
