@@ -16,6 +16,10 @@ pub const MAX_GROUPS: usize = 64;
 /// Dispatch keys in each list of a `Hello`.
 pub const MAX_RUNNING: usize = 20_000;
 
+/// Dispatches in a `Hello` that were seen, the newest: each session begins with them, so they are to fit into the memory that a small hub has
+/// for first messages.
+pub const MAX_SEEN: usize = 2_000;
+
 /// Timings in one `Finished`: of each step, one for each of its stages.
 pub const MAX_TIMINGS: usize = 5 * MAX_STEPS;
 

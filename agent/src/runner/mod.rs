@@ -22,6 +22,7 @@ use roadstead_model::{
     Stage, Step, StepKind,
 };
 use roadstead_places::{Limits, Places};
+use roadstead_proto::limits::MAX_SEEN;
 use roadstead_proto::{Failure, Finished};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -399,12 +400,17 @@ impl<C: Cluster> Runner<C> {
         keys
     }
 
-    /// The newest dispatch that was seen of each applier, without its digest.
+    /// The newest dispatch that was seen of each applier, without its digest; of very many appliers those that were dispatched most often.
     #[must_use]
     pub fn seen(&self) -> Vec<DispatchKey> {
         let slots = self.slots();
         let seen = slots.values().filter_map(|slot| slot.seen.as_ref());
-        seen.map(|seen| DispatchKey { digest: None, ..seen.clone() }).collect()
+        let mut seen: Vec<DispatchKey> =
+            seen.map(|seen| DispatchKey { digest: None, ..seen.clone() }).collect();
+        drop(slots);
+        seen.sort_by_key(|seen| std::cmp::Reverse(seen.fence()));
+        seen.truncate(MAX_SEEN);
+        seen
     }
 
     /// Takes nothing more and ends what is under way at the next safe place, without telling its end: the hub will

@@ -15,7 +15,7 @@ use prost::bytes::{Buf as _, Bytes};
 use roadstead_budget::{MemoryBudget, Pool, PoolName, Reservation};
 use roadstead_model::ClusterUid;
 use roadstead_proto::codec::most_elements;
-use roadstead_proto::limits::{MAX_MESSAGE_BYTES, MAX_RUNNING};
+use roadstead_proto::limits::{MAX_MESSAGE_BYTES, MAX_RUNNING, MAX_SEEN};
 use tokio::time::{Instant, Sleep, sleep};
 use tonic::Status;
 use tonic::body::Body;
@@ -34,7 +34,7 @@ const COPIES: u64 = 3;
 const ELEMENT: u64 = 280;
 /// A session's first message: the dispatches that the agent is at work on, of 128 bytes each, those that it has seen, of 64, and a few
 /// texts.
-const FIRST: u64 = MAX_RUNNING as u64 * (128 + 64) + 64 * 1024;
+const FIRST: u64 = MAX_RUNNING as u64 * 128 + MAX_SEEN as u64 * 64 + 64 * 1024;
 /// Messages up to this many bytes have room of their own: what a dispatch of a few dozen objects says, and progress. So they
 /// do not wait for those who announce long messages and let them come slowly.
 const SHORT: u64 = 16 * 1024;
@@ -332,7 +332,7 @@ mod tests {
     use http_body_util::{Full, StreamBody};
     use prost::Message as _;
     use roadstead_proto::limits::MAX_OBJECTS;
-    use roadstead_proto::v1::{AgentMessage, InventoryIntent, ObjectRef, agent_message};
+    use roadstead_proto::v1::{self, AgentMessage, InventoryIntent, ObjectRef, agent_message};
 
     use super::*;
 
@@ -351,6 +351,22 @@ mod tests {
 
     fn meter() -> Arc<Meter> {
         Meter::new(&MemoryBudget::new(1 << 30), WHOLE)
+    }
+
+    #[test]
+    fn what_an_agent_has_seen_fits_into_a_small_hubs_memory() {
+        let key = v1::DispatchKey {
+            epoch: 1 << 20,
+            applier_uid: uuid::Uuid::nil().to_string(),
+            generation: 1 << 20,
+            attempt: 1 << 40,
+            digest: String::new(),
+        };
+        let hello = v1::Hello { seen: vec![key; MAX_SEEN], ..v1::Hello::default() };
+        let share = meter().share(ClusterUid::random());
+        let cost = cost(hello.encoded_len() as u64);
+        assert!(cost <= share.first.size(), "{cost} of {}", share.first.size());
+        assert!(hello.encoded_len() as u64 <= FIRST);
     }
 
     /// The body of a request of `cluster`, which sends `bytes` and then nothing.
