@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use roadstead_agent_policy::{Action, Object};
-use roadstead_apply::{Manifest, Run};
+use roadstead_apply::Manifest;
 use roadstead_finish::{Finished, Substitution, Variables, Warning};
 use roadstead_kms::AskedOnce;
 use roadstead_model::{
@@ -24,7 +23,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
-use super::work::{On, Record, Work, cancelled, failed, failure_while};
+use super::work::{On, Record, Work, cancelled, failed};
 use crate::cluster::Cluster;
 use crate::keys::Entries;
 
@@ -230,18 +229,7 @@ impl<C: Cluster> Work<'_, C> {
         let about = |why: String| {
             Box::new(Failure { object: Some(object.clone()), ..*failed(Stage::Finish, about(&why)) })
         };
-        let policy = self.policy(on, record).await?;
-        let asked = Object { reference: &object, content: None };
-        policy
-            .evaluate(Action::Read, &asked, on.account.as_ref())
-            .map_err(|refused| about(refused.to_string()))?;
-        let mut ignore = |_| ();
-        let until = Instant::now() + on.dispatch.spec.timeout;
-        let mut run = Run::new(until, on.cancel.clone(), &mut ignore);
-        let found = on.cluster.read(&object, &mut run).await.map_err(|error| {
-            let failure = failure_while(Stage::Finish, &error);
-            if failure.cancelled { failure } else { about(error.to_string()) }
-        })?;
+        let found = self.read_as_allowed(on, &object, Stage::Finish, &about, record).await?;
         if found.is_none() && !from.optional {
             return Err(about(format!(
                 "not found on the hub, nor in namespace '{namespace}' of the cluster"

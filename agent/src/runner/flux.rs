@@ -1,6 +1,8 @@
 //! Steps that have to do with a Flux in the same cluster: what its inventories hold becomes the applier's, and what the applier holds is given
 //! back.
 
+use std::collections::HashSet;
+
 use roadstead_agent_policy::{Action, Object};
 use roadstead_apply::{Run, flux};
 use roadstead_model::{FluxKustomization, ObjectRef, PendingDeletion, Stage, StepKind};
@@ -81,24 +83,16 @@ impl<C: Cluster> Work<'_, C> {
             let message = format!("the inventory of Flux's Kustomization {of} cannot be read in: {why}");
             Box::new(Failure { object: Some(object.clone()), ..*failed(Stage::Prune, message) })
         };
-        let policy = self.policy(on, record).await?;
-        let asked = Object { reference: &object, content: None };
-        policy
-            .evaluate(Action::Read, &asked, on.account.as_ref())
-            .map_err(|refused| about(refused.to_string()))?;
-        let mut ignore = |_| ();
-        let mut run = Run::new(Instant::now() + on.dispatch.spec.timeout, on.cancel.clone(), &mut ignore);
-        let read = on.cluster.read(&object, &mut run).await;
-        let read = read.map_err(|error| {
-            let failure = failure_while(Stage::Prune, &error);
-            if failure.cancelled { failure } else { about(error.to_string()) }
-        })?;
+        let read = self.read_as_allowed(on, &object, Stage::Prune, &about, record).await?;
         // What is not there any more, or goes just now, has nothing to give.
         let Some(read) = read.filter(|read| read["metadata"]["deletionTimestamp"].is_null()) else {
             return Ok(Vec::new());
         };
         let mut entries = flux::inventory(&read).map_err(|error| about(error.to_string()))?;
-        entries.retain(|entry| !kept.contains(entry) && !on.dispatch.inventory.contains(entry));
+        let known: HashSet<&ObjectRef> = kept.iter().chain(&on.dispatch.inventory).collect();
+        entries.retain(|entry| !known.contains(entry));
+        let mut ignore = |_| ();
+        let mut run = Run::new(Instant::now() + on.dispatch.spec.timeout, on.cancel.clone(), &mut ignore);
         let found = on.cluster.claimable(of, &entries, &mut run).await;
         let found = found.map_err(|error| failure_while(Stage::Prune, &error))?;
         if !found.is_empty() && read["spec"]["suspend"] != true {

@@ -8,9 +8,10 @@ use roadstead_agent_policy::{Account, Action, Object, Policy, Refused};
 use roadstead_apply::Run;
 use roadstead_model::{ObjectRef, Stage, StepKind};
 use roadstead_proto::Failure;
+use serde_json::Value;
 use tokio::time::Instant;
 
-use super::work::{On, Record, Work, cancelled, failed};
+use super::work::{On, Record, Work, cancelled, failed, failure_while};
 use crate::cluster::Cluster;
 
 /// So long a policy that was read is taken to be the policy.
@@ -46,6 +47,30 @@ impl<C: Cluster> On<'_, C> {
 }
 
 impl<C: Cluster> Work<'_, C> {
+    /// An object of the cluster, read as the account of the dispatch where the cluster's policy lets it be; none where it is not there. `fails`
+    /// makes a failure of the reason why it cannot be read.
+    pub(super) async fn read_as_allowed(
+        &self,
+        on: &On<'_, C>,
+        object: &ObjectRef,
+        stage: Stage,
+        fails: &(dyn Fn(String) -> Box<Failure> + Sync),
+        record: &mut Record,
+    ) -> Result<Option<Value>, Box<Failure>> {
+        let policy = self.policy(on, record).await?;
+        let asked = Object { reference: object, content: None };
+        policy
+            .evaluate(Action::Read, &asked, on.account.as_ref())
+            .map_err(|refused| fails(refused.to_string()))?;
+        let mut ignore = |_| ();
+        let until = Instant::now() + on.dispatch.spec.timeout;
+        let mut run = Run::new(until, on.cancel.clone(), &mut ignore);
+        on.cluster.read(object, &mut run).await.map_err(|error| {
+            let failure = failure_while(stage, &error);
+            if failure.cancelled { failure } else { fails(error.to_string()) }
+        })
+    }
+
     /// The policy in force.
     pub(super) async fn policy(
         &self,
