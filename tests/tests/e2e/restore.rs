@@ -7,8 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use roadstead_devpostgres::{Options, PrivatePostgres, create_state_parent};
 use roadstead_tests::gitserver::{Commit, Fault};
 use roadstead_tests::{
-    AgentProcess, Fleet, HubProcess, HubSetup, PATIENCE, config_map, eventually, git_repository,
-    kustomization,
+    AgentProcess, Fleet, HubProcess, HubSetup, PATIENCE, config_map, git_repository, kustomization,
 };
 use serde_json::Value;
 use sqlx::{Connection as _, PgConnection};
@@ -27,16 +26,6 @@ async fn version(fleet: &Fleet, ns: &str, name: &str) -> Result<String> {
 
 async fn uid(fleet: &Fleet, ns: &str, name: &str) -> Result<String> {
     metadata(fleet, ns, name).await?["uid"].as_str().map(str::to_owned).context("a uid")
-}
-
-/// Waits until Ready says this.
-async fn says(fleet: &Fleet, object: &str, reason: &str, part: &str) -> Result<()> {
-    eventually(&format!("{object}: {reason}: {part}"), PATIENCE, || async {
-        let (_, is, message) = fleet.condition(object, "Ready").await?;
-        ensure!(is == reason && message.contains(part), "{is}: {message}");
-        Ok(())
-    })
-    .await
 }
 
 #[tokio::test]
@@ -83,7 +72,7 @@ async fn a_backup_is_not_obeyed_blindly() -> Result<()> {
     fleet.hub = HubProcess::start(&fleet.setup).await?;
     fleet.hub.says("the database is another one than before", PATIENCE).await?;
     fleet.ready("cluster/edge").await?;
-    says(&fleet, "kustomization/app", "Progressing", "has not been fetched since").await?;
+    fleet.fails("kustomization/app", "Progressing", &["has not been fetched since"]).await?;
     // The agent goes on meanwhile.
     let patch = r#"{"data":{"word":"by hand"}}"#;
     fleet.cluster.kubectl().run(&["patch", "configmap/map", "-n", &ns, "--type=merge", "-p", patch]).await?;
@@ -97,7 +86,7 @@ async fn a_backup_is_not_obeyed_blindly() -> Result<()> {
     fleet.fetch("app").await?;
     fleet.applied("app", &head).await?;
     fleet.cluster.has_word(&ns, "fresh", None).await?;
-    says(&fleet, "kustomization/own", "DatabaseRestored", "was given generation 2 of this object").await?;
+    fleet.fails("kustomization/own", "DatabaseRestored", &["was given generation 2 of this object"]).await?;
     for (name, before) in &before {
         let now = version(&fleet, &ns, name).await?;
         ensure!(now == *before, "{name} was written: {now} after {before}");
@@ -229,7 +218,7 @@ async fn a_standby_that_lacks_the_newest_is_promoted_under_a_running_hub() -> Re
     let promoted = postgres(second).await?;
     lead(&link, &promoted)?;
     fleet.hub.says("the database is another one than before", PATIENCE).await?;
-    says(&fleet, "kustomization/app", "Progressing", "has not been fetched since").await?;
+    fleet.fails("kustomization/app", "Progressing", &["has not been fetched since"]).await?;
     fleet.ready("cluster/edge").await?;
     fleet.git.fault(Fault::None);
     fleet.fetch("app").await?;
