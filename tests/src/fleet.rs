@@ -151,6 +151,16 @@ impl Fleet {
         .await
     }
 
+    /// Suspends a Kustomization, or resumes it.
+    ///
+    /// # Errors
+    /// When the hub refuses.
+    pub async fn suspend(&self, kustomization: &str, on: bool) -> Result<()> {
+        let object = format!("kustomization/{kustomization}");
+        let patch = format!(r#"{{"spec":{{"suspend":{on}}}}}"#);
+        self.run(&["patch", &object, "--type=merge", "-p", &patch]).await.map(|_| ())
+    }
+
     /// The status, reason and message of an object's condition on the hub.
     ///
     /// # Errors

@@ -16,8 +16,6 @@ use roadstead_tests::{
 use serde_json::Value;
 use sqlx::PgConnection;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::sync::watch;
-use tokio::task::JoinSet;
 
 const OWNER: &str = "fleet.roadstead.dev/owner";
 
@@ -99,55 +97,58 @@ enum Victim {
     Both,
 }
 
-/// What happens to the ConfigMaps of a namespace, as it happens: (written, deleted).
-struct Watched {
-    counts: watch::Receiver<(usize, usize)>,
-    _watching: JoinSet<()>,
+/// What has happened to the ConfigMaps of a namespace: (written, deleted).
+type Counts = (usize, usize);
+
+/// Counts that. It lists, as a watch that an apiserver with much to do has ended may not be able to go on.
+struct Counted {
+    kubectl: Kubectl,
+    namespace: String,
+    /// By name, at which version each was seen last.
+    versions: BTreeMap<String, String>,
+    counts: Counts,
 }
 
-impl Watched {
-    async fn start(kubectl: &Kubectl, namespace: &str) -> Result<Self> {
-        let path = format!("/api/v1/namespaces/{namespace}/configmaps");
-        let list: Value = serde_json::from_str(&kubectl.run(&["get", "--raw", &path]).await?)?;
-        let version = list["metadata"]["resourceVersion"].as_str().context("a version")?.to_owned();
-        let (count, counts) = watch::channel((0, 0));
-        let mut watching = JoinSet::new();
-        watching.spawn(follow(kubectl.clone(), path, version, count));
-        Ok(Self { counts, _watching: watching })
+impl Counted {
+    fn new(kubectl: &Kubectl, namespace: &str) -> Self {
+        Self {
+            kubectl: kubectl.clone(),
+            namespace: namespace.to_owned(),
+            versions: BTreeMap::new(),
+            counts: (0, 0),
+        }
     }
 
-    fn now(&self) -> (usize, usize) {
-        *self.counts.borrow()
+    async fn now(&mut self) -> Result<Counts> {
+        let list = self.kubectl.get(&["configmaps", "-n", &self.namespace]).await?;
+        let mut versions = BTreeMap::new();
+        for object in list["items"].as_array().context("a list")? {
+            let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
+            versions.insert(text("name"), text("resourceVersion"));
+        }
+        let written =
+            versions.iter().filter(|(name, version)| self.versions.get(*name) != Some(version)).count();
+        let deleted = self.versions.keys().filter(|name| !versions.contains_key(*name)).count();
+        self.versions = versions;
+        self.counts = (self.counts.0 + written, self.counts.1 + deleted);
+        Ok(self.counts)
     }
 
     /// Waits until so much has happened since `before`.
-    async fn reaches(&mut self, before: (usize, usize), point: Point) -> Result<()> {
-        let reached = self.counts.wait_for(|now| match point {
-            Point::Dispatched => true,
-            Point::Written(count) => now.0 >= before.0 + count,
-            Point::Pruned(count) => now.1 >= before.1 + count,
-        });
-        let reached = tokio::time::timeout(PATIENCE, reached).await;
-        reached.with_context(|| format!("{point:?} is not reached"))?.context("the watch has ended")?;
-        Ok(())
-    }
-}
-
-/// Counts changes from a version on. An apiserver ends watches that it finds too slow, which happens on a machine with much to do: the
-/// next one goes on where that was, so that nothing is missed.
-async fn follow(kubectl: Kubectl, path: String, mut version: String, count: watch::Sender<(usize, usize)>) {
-    loop {
-        let from = format!("{path}?watch=1&resourceVersion={version}");
-        let Ok(mut child) = kubectl.spawn(&["get", "--raw", &from]) else { return };
-        let Some(stdout) = child.stdout.take() else { return };
-        let mut lines = BufReader::new(stdout).lines();
-        while let Ok(Some(line)) = lines.next_line().await {
-            let event: Value = serde_json::from_str(&line).unwrap_or_default();
-            // Without one it is an error, which no later watch would get over.
-            let Some(seen) = event["object"]["metadata"]["resourceVersion"].as_str() else { return };
-            seen.clone_into(&mut version);
-            let deletes = event["type"] == "DELETED";
-            count.send_modify(|(written, deleted)| if deletes { *deleted += 1 } else { *written += 1 });
+    async fn reaches(&mut self, before: Counts, point: Point) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let now = self.now().await?;
+            let is_reached = match point {
+                Point::Dispatched => true,
+                Point::Written(count) => now.0 >= before.0 + count,
+                Point::Pruned(count) => now.1 >= before.1 + count,
+            };
+            if is_reached {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "{point:?} is not reached: {now:?} after {before:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 }
@@ -164,7 +165,7 @@ struct World {
     group: String,
     repository: Repository,
     uid: String,
-    watched: Watched,
+    counted: Counted,
     database: PgConnection,
     side: Side,
     /// What comes of each commit without a blow.
@@ -180,7 +181,7 @@ impl World {
         let (proxied, apiserver) = cluster.through_proxy().await?;
         let agent = AgentProcess::join(&hub, "edge", &proxied).await?;
         let namespace = cluster.namespace(name).await?;
-        let watched = Watched::start(cluster.kubectl(), namespace.name()).await?;
+        let counted = Counted::new(cluster.kubectl(), namespace.name());
         let database = setup.database().connect().await?;
         let fleet = Fleet::of(setup, hub, cluster, agent).await?;
         let group = format!("{}.example.com", namespace.name());
@@ -198,7 +199,7 @@ impl World {
             group,
             repository,
             uid,
-            watched,
+            counted,
             database,
             side,
             ends: BTreeMap::new(),
@@ -280,11 +281,11 @@ impl World {
 
     /// Kills, and tells whether that was in the middle: the attempt's end had not been recorded.
     async fn strike(&mut self, victim: Victim, point: Point) -> Result<(String, bool)> {
-        let before = self.watched.now();
+        let before = self.counted.now().await?;
         self.apiserver.slow(SLOWLY);
         let commit = self.turn().await?;
         self.dispatched(&commit).await?;
-        self.watched.reaches(before, point).await?;
+        self.counted.reaches(before, point).await?;
         if victim != Victim::Agent {
             self.fleet.hub.kill9().await?;
         }
@@ -366,10 +367,10 @@ impl World {
 
     /// Deletes the Kustomization, kills both in the middle of the pruning, and waits until nothing is left of it.
     async fn deletion_in_the_middle(&mut self) -> Result<()> {
-        let before = self.watched.now();
+        let before = self.counted.now().await?;
         self.apiserver.slow(SLOWLY);
         self.fleet.run(&["delete", "kustomization", "app", "--wait=false"]).await?;
-        self.watched.reaches(before, Point::Pruned(5)).await?;
+        self.counted.reaches(before, Point::Pruned(5)).await?;
         self.fleet.hub.kill9().await?;
         self.fleet.agent.kill9().await?;
         self.apiserver.open();
@@ -455,10 +456,10 @@ async fn what_is_frozen_or_cut_off_or_ended_goes_on_where_it_was() -> Result<()>
     let mut world = World::new("freeze").await?;
 
     // The agent stands still; the hub tells what it did until then.
-    let before = world.watched.now();
+    let before = world.counted.now().await?;
     world.apiserver.slow(SLOWLY);
     let commit = world.turn().await?;
-    world.watched.reaches(before, Point::Written(20)).await?;
+    world.counted.reaches(before, Point::Written(20)).await?;
     world.fleet.agent.freeze()?;
     world.apiserver.open();
     let path = "/fleet/v1/appliers/Kustomization/apps/app/reconciliations";
@@ -482,10 +483,10 @@ async fn what_is_frozen_or_cut_off_or_ended_goes_on_where_it_was() -> Result<()>
     world.is_as_without(&commit).await.context("the agent was frozen")?;
 
     // The hub stands still; the agent notices, goes on, and tells it later.
-    let before = world.watched.now();
+    let before = world.counted.now().await?;
     world.apiserver.slow(SLOWLY);
     let commit = world.turn().await?;
-    world.watched.reaches(before, Point::Written(20)).await?;
+    world.counted.reaches(before, Point::Written(20)).await?;
     world.fleet.hub.freeze()?;
     world.apiserver.open();
     let lines = world.fleet.agent.logs().len();
@@ -495,7 +496,7 @@ async fn what_is_frozen_or_cut_off_or_ended_goes_on_where_it_was() -> Result<()>
         Ok(())
     })
     .await?;
-    world.watched.reaches(before, Point::Pruned(MOVED)).await.context("the agent goes on without its hub")?;
+    world.counted.reaches(before, Point::Pruned(MOVED)).await.context("the agent goes on without its hub")?;
     world.fleet.hub.thaw()?;
     let began = Instant::now();
     world.fleet.applied("app", &commit).await?;
@@ -503,10 +504,10 @@ async fn what_is_frozen_or_cut_off_or_ended_goes_on_where_it_was() -> Result<()>
     world.is_as_without(&commit).await.context("the hub was frozen")?;
 
     // The hub is ended in the middle, and started again.
-    let before = world.watched.now();
+    let before = world.counted.now().await?;
     world.apiserver.slow(SLOWLY);
     let commit = world.turn().await?;
-    world.watched.reaches(before, Point::Written(20)).await?;
+    world.counted.reaches(before, Point::Written(20)).await?;
     let began = Instant::now();
     let status = world.fleet.hub.sigterm(PATIENCE).await?;
     println!("measured: after SIGTERM the hub had ended within {:?}", began.elapsed());
@@ -517,10 +518,10 @@ async fn what_is_frozen_or_cut_off_or_ended_goes_on_where_it_was() -> Result<()>
     world.is_as_without(&commit).await.context("the hub was ended")?;
 
     // The agent is ended in the middle, and started again.
-    let before = world.watched.now();
+    let before = world.counted.now().await?;
     world.apiserver.slow(SLOWLY);
     let commit = world.turn().await?;
-    world.watched.reaches(before, Point::Written(20)).await?;
+    world.counted.reaches(before, Point::Written(20)).await?;
     let status = world.fleet.agent.sigterm(PATIENCE).await?;
     ensure!(status.success(), "after SIGTERM it ended with {status}:\n{}", world.fleet.agent.logs());
     world.apiserver.open();
@@ -534,10 +535,10 @@ async fn what_is_frozen_or_cut_off_or_ended_goes_on_where_it_was() -> Result<()>
 async fn an_apiserver_that_is_frozen_or_away_for_a_moment_is_got_over() -> Result<()> {
     let mut world = World::new("apiserver").await?;
     for away in [false, true] {
-        let before = world.watched.now();
+        let before = world.counted.now().await?;
         world.apiserver.slow(SLOWLY);
         let commit = world.turn().await?;
-        world.watched.reaches(before, Point::Written(20)).await?;
+        world.counted.reaches(before, Point::Written(20)).await?;
         if away {
             world.apiserver.cut();
         } else {

@@ -462,11 +462,14 @@ async fn encrypted_build_inputs_are_decrypted_by_the_hub_and_stored_nowhere() ->
         ensure!(String::from_utf8_lossy(&data).contains(&value), "{name}: {secret}");
     }
 
-    // The hub is killed before its agent has asked for the build: it is rendered once more.
-    fleet.agent.freeze()?;
+    // The hub is killed before its agent has asked for the build: it is rendered once more. What is frozen counts as away after a while,
+    // so there is nothing left to do then but to render and to dispatch.
+    fleet.suspend("app", true).await?;
     let newer = unique("value-of-an-env");
     let head = repository.commit("main", "Newer", &commit(&newer, true)?)?;
     fleet.fetch("app").await?;
+    fleet.agent.freeze()?;
+    fleet.suspend("app", false).await?;
     eventually("it is dispatched", PATIENCE, || async {
         let revision = fleet.get("kustomization/app").await?["status"]["lastAttemptedRevision"].clone();
         ensure!(revision.as_str().is_some_and(|revision| revision.ends_with(&head)), "{revision}");

@@ -118,8 +118,7 @@ async fn nothing_is_corrected_of_what_is_suspended() -> Result<()> {
     let ns = space.name();
     start("app", ns, &fleet, &Commit::new().file("map.yaml", config_map(ns, "map", "git"))).await?;
     start("mark", ns, &fleet, &Commit::new().file("map.yaml", config_map(ns, "mark", "git"))).await?;
-    let suspend = |on: bool| format!(r#"{{"spec":{{"suspend":{on}}}}}"#);
-    fleet.run(&["patch", "kustomization/app", "--type=merge", "-p", &suspend(true)]).await?;
+    fleet.suspend("app", true).await?;
     eventually("it says that it is suspended", PATIENCE, || async {
         let (status, _, _) = fleet.condition("kustomization/app", "Suspended").await?;
         ensure!(status == "True", "{status}");
@@ -139,7 +138,7 @@ async fn nothing_is_corrected_of_what_is_suspended() -> Result<()> {
     })
     .await?;
     // Resumed, it is reconciled at once.
-    fleet.run(&["patch", "kustomization/app", "--type=merge", "-p", &suspend(false)]).await?;
+    fleet.suspend("app", false).await?;
     fleet.cluster.has_word(ns, "map", Some("git")).await?;
     // And it is tended again.
     eventually("it is corrected as before", PATIENCE, || async {

@@ -155,7 +155,7 @@ async fn a_child_that_is_renamed_keeps_what_it_applied() -> Result<()> {
     fleet
         .fails("kustomization/other", "ReconciliationFailed", &["is owned by Kustomization apps/new"])
         .await?;
-    fleet.run(&["patch", "kustomization/root", "--type=merge", "-p", r#"{"spec":{"suspend":true}}"#]).await?;
+    fleet.suspend("root", true).await?;
     fleet.run(&["delete", "kustomization/new", "--timeout=60s"]).await?;
     fleet.ready("kustomization/other").await?;
     let owner = uid(&fleet, "other").await?;

@@ -242,8 +242,7 @@ async fn health_by_expressions_goes_on_while_suspended_and_after_it() -> Result<
     ensure!(shown(&fleet).await? == "Current", "{}", shown(&fleet).await?);
 
     // Suspended, it is left alone, and looked at all the same.
-    let suspend = |on: bool| format!(r#"{{"spec":{{"suspend":{on}}}}}"#);
-    fleet.run(&["patch", "kustomization/app", "--type=merge", "-p", &suspend(true)]).await?;
+    fleet.suspend("app", true).await?;
     eventually("it says that it is suspended", PATIENCE, || async {
         let (status, ..) = fleet.condition("kustomization/app", "Suspended").await?;
         ensure!(status == "True", "{status}");
@@ -256,7 +255,7 @@ async fn health_by_expressions_goes_on_while_suspended_and_after_it() -> Result<
     ensure!(suspended == "True", "{suspended}");
     // Resumed, it is reconciled, and that waits for health as always.
     things.are("Ready").await?;
-    fleet.run(&["patch", "kustomization/app", "--type=merge", "-p", &suspend(false)]).await?;
+    fleet.suspend("app", false).await?;
     healthy(&fleet, "True", "Succeeded").await?;
     fleet.ready("kustomization/app").await?;
     things.are("Broken").await?;

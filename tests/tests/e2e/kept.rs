@@ -65,9 +65,7 @@ async fn an_agent_that_is_started_again_without_its_hub_goes_on() -> Result<()> 
     keeps(&fleet, &rests, true).await?;
     // What the hub gave values for is not kept, and what rests is not any more.
     keeps(&fleet, &given, false).await?;
-    fleet
-        .run(&["patch", "kustomization/rests", "--type=merge", "-p", r#"{"spec":{"suspend":true}}"#])
-        .await?;
+    fleet.suspend("rests", true).await?;
     keeps(&fleet, &rests, false).await?;
 
     fleet.hub.kill9().await?;

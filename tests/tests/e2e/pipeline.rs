@@ -274,8 +274,7 @@ async fn drift_is_mended_at_the_interval_and_not_while_suspended() -> Result<()>
     cluster.run(&["patch", "configmap", "often", "--namespace", ns, "--type=merge", "-p", patch]).await?;
     fleet.cluster.has_word(ns, "often", Some("one")).await?;
 
-    let suspend = |on: bool| format!(r#"{{"spec":{{"suspend":{on}}}}}"#);
-    fleet.run(&["patch", "kustomization/held", "--type=merge", "-p", &suspend(true)]).await?;
+    fleet.suspend("held", true).await?;
     eventually("it says that it is suspended", PATIENCE, || async {
         let (status, reason, _) = fleet.condition("kustomization/held", "Suspended").await?;
         ensure!((status.as_str(), reason.as_str()) == ("True", "Suspended"), "{status} {reason}");
@@ -301,7 +300,7 @@ async fn drift_is_mended_at_the_interval_and_not_while_suspended() -> Result<()>
     let status = fleet.get("kustomization/held").await?["status"].clone();
     ensure!(status["lastAttemptedRevision"] == format!("main@sha1:{first}"), "{status:#}");
 
-    fleet.run(&["patch", "kustomization/held", "--type=merge", "-p", &suspend(false)]).await?;
+    fleet.suspend("held", false).await?;
     fleet.applied("held", &second).await?;
     fleet.cluster.has_word(ns, "held", Some("two")).await?;
     let left = fleet.condition("kustomization/held", "Suspended").await;
@@ -508,8 +507,7 @@ async fn a_deleted_kustomization_takes_its_objects_along() -> Result<()> {
         let finalizers = fleet.get(&format!("kustomization/{name}")).await?["metadata"]["finalizers"].clone();
         ensure!(finalizers.as_array().is_some_and(|all| all.len() == 1), "{finalizers}");
     }
-    let suspend = r#"{"spec":{"suspend":true}}"#;
-    fleet.run(&["patch", "kustomization/suspended", "--type=merge", "-p", suspend]).await?;
+    fleet.suspend("suspended", true).await?;
 
     // kubectl comes back when the Kustomization is gone: by then the objects are.
     fleet.run(&["delete", "kustomization/pruned", "--timeout=60s"]).await?;
