@@ -87,8 +87,7 @@ async fn look(
     sets: &Sets,
 ) -> Result<Option<PendingDeletion>, ObjectFailure> {
     let object = &object;
-    let Some(resource) = engine.resource(object).await? else { return Ok(None) };
-    let Some(live) = engine.read_at(object, resource.path(object)).await? else { return Ok(None) };
+    let Some((_, live)) = engine.find(object).await? else { return Ok(None) };
     if !is_prunable(&live, owner) {
         return Ok(None);
     }

@@ -84,7 +84,6 @@ struct ListedResource {
 
 #[derive(Deserialize)]
 struct GroupList {
-    #[serde(default)]
     groups: Vec<Group>,
 }
 
@@ -144,7 +143,14 @@ impl Discovery {
         }
         let answer = match transport.send(&get(format!("/apis/{group}"))).await {
             Ok(answer) => answer.value,
-            Err(refusal) if refusal.is_not_found() => return Ok(None),
+            Err(refusal) if refusal.is_not_found() => {
+                // It may be somebody on the way who does not find it. What is not there is not among all groups either.
+                let groups = groups(transport).await?;
+                if groups.iter().any(|other| other.name == *group) {
+                    return Err(refusal);
+                }
+                return Ok(None);
+            }
             Err(refusal) => return Err(refusal),
         };
         let versions = answer.get("versions").and_then(Value::as_array).into_iter().flatten();
@@ -159,11 +165,9 @@ impl Discovery {
     /// All kinds that can be listed and deleted, in the versions that the cluster prefers. Nothing that is known from before is used: what
     /// counts is what there is now.
     pub(crate) async fn deletable(&self, transport: &Transport) -> Result<Vec<(String, Resource)>, Refusal> {
-        let groups = transport.send(&get("/apis".to_owned())).await?.value;
-        let groups: GroupList = serde_json::from_value(groups)
-            .map_err(|error| Refusal::Unreachable(format!("its discovery does not parse: {error}")))?;
+        let groups = groups(transport).await?;
         let mut all = listed(transport, "", "v1", true).await?.unwrap_or_default();
-        for Group { name, preferred_version } in groups.groups.into_iter().take(MAX_GROUPS) {
+        for Group { name, preferred_version } in groups.into_iter().take(MAX_GROUPS) {
             all.extend(listed(transport, &name, &preferred_version.version, true).await?.unwrap_or_default());
         }
         Ok(all)
@@ -178,6 +182,14 @@ impl Discovery {
 
 pub(crate) fn get(path: String) -> Call {
     Call { method: Method::GET, path, content_type: "", body: Bytes::new(), form: Form::Whole }
+}
+
+/// All groups that are served.
+async fn groups(transport: &Transport) -> Result<Vec<Group>, Refusal> {
+    let answer = transport.send(&get("/apis".to_owned())).await?.value;
+    let list: GroupList = serde_json::from_value(answer)
+        .map_err(|error| Refusal::Unreachable(format!("its discovery does not parse: {error}")))?;
+    Ok(list.groups)
 }
 
 /// The kinds of a group-version; `None` if it is not served.

@@ -14,7 +14,7 @@ use crate::failure::explain;
 use crate::run::{Outcome, Run};
 use crate::transport::{Call, Form, Refusal, Transport};
 use crate::wait::Waited;
-use crate::{Desired, Error, Gate, HealthRules, Ledger, ObjectFailure, Prepared, Scope, Sight};
+use crate::{Desired, Error, FailureKind, Gate, HealthRules, Ledger, ObjectFailure, Prepared, Scope, Sight};
 
 /// How an engine works.
 #[derive(Debug, Clone)]
@@ -252,8 +252,9 @@ impl Engine {
     /// [`Error::Objects`] with what the apiserver said.
     pub async fn get(&self, object: &ObjectRef, run: &mut Run<'_>) -> Result<Option<Value>, Error> {
         let engine = self.until(run);
-        let read = run.within(Stage::Validate, engine.read(object)).await?;
-        read.map_err(|failure| Error::objects(Stage::Validate, vec![failure]))
+        let found = run.within(Stage::Validate, engine.find(object)).await?;
+        let found = found.map_err(|failure| Error::objects(Stage::Validate, vec![failure]))?;
+        Ok(found.map(|(_, value)| value))
     }
 
     /// The same engine for one run: bound to its deadline and cancellation.
@@ -267,13 +268,34 @@ impl Engine {
         found.map_err(|refusal| explain(object, &refusal, is_secret(object)))
     }
 
-    /// Reads one object, whatever version of its kind is served.
-    pub(crate) async fn read(&self, object: &ObjectRef) -> Result<Option<Value>, ObjectFailure> {
+    /// Reads one object, whatever version of its kind is served, and gives how it is reached; `None` only if the object, or its kind, is not
+    /// there: a version that is known from before may not be served any more.
+    pub(crate) async fn find(&self, object: &ObjectRef) -> Result<Option<(Resource, Value)>, ObjectFailure> {
+        let Some(known) = self.resource(object).await? else { return Ok(None) };
+        let refusal = match self.transport.send(&get(known.path(object))).await {
+            Ok(answer) => return Ok(Some((known, answer.value))),
+            Err(refusal) => refusal,
+        };
+        if !refusal.is_not_served() {
+            return self.unless_not_found(object, &refusal).map(|()| None);
+        }
+        self.discovery.forget(&object.group);
         let Some(resource) = self.resource(object).await? else { return Ok(None) };
-        self.read_at(object, resource.path(object)).await
+        match self.transport.send(&get(resource.path(object))).await {
+            Ok(answer) => Ok(Some((resource, answer.value))),
+            Err(refusal) if refusal.is_not_served() => {
+                let message = "it says that it serves this kind, and does not".to_owned();
+                Err(ObjectFailure { object: object.clone(), kind: FailureKind::Unavailable, message })
+            }
+            Err(refusal) => self.unless_not_found(object, &refusal).map(|()| None),
+        }
     }
 
-    /// Reads one object at its path.
+    fn unless_not_found(&self, object: &ObjectRef, refusal: &Refusal) -> Result<(), ObjectFailure> {
+        if refusal.is_not_found() { Ok(()) } else { Err(explain(object, refusal, is_secret(object))) }
+    }
+
+    /// Reads one object at its path, where it is going to be written.
     pub(crate) async fn read_at(
         &self,
         object: &ObjectRef,
@@ -281,8 +303,13 @@ impl Engine {
     ) -> Result<Option<Value>, ObjectFailure> {
         match self.transport.send(&get(path)).await {
             Ok(answer) => Ok(Some(answer.value)),
-            Err(refusal) if refusal.is_not_found() => Ok(None),
-            Err(refusal) => Err(explain(object, &refusal, is_secret(object))),
+            Err(refusal) => {
+                if refusal.is_not_served() {
+                    // The next one asks what is served now.
+                    self.discovery.forget(&object.group);
+                }
+                self.unless_not_found(object, &refusal).map(|()| None)
+            }
         }
     }
 }

@@ -223,7 +223,7 @@ impl Engine {
         let engine = &self.until(run);
         let distinct: BTreeSet<ObjectRef> = objects.iter().cloned().collect();
         let work = distinct.into_iter().map(|object| async move {
-            let live = engine.read(&object).await?;
+            let live = engine.find(&object).await?.map(|(_, live)| live);
             let live = live.filter(|live| is_claimable(&object, live, of));
             Ok(live.map(|live| PendingDeletion { uid: uid(&live), object, risk: None }))
         });
@@ -313,10 +313,9 @@ impl Engine {
         object: &ObjectRef,
         patch: &(dyn Fn(&ObjectRef, &Value) -> Option<Value> + Sync),
     ) -> Result<bool, ObjectFailure> {
-        let Some(resource) = self.resource(object).await? else { return Ok(false) };
-        let path = resource.path(object);
         for _ in 0..TRIES {
-            let Some(live) = self.read_at(object, path.clone()).await? else { return Ok(false) };
+            let Some((resource, live)) = self.find(object).await? else { return Ok(false) };
+            let path = resource.path(object);
             let Some(patch) = patch(object, &live) else { return Ok(false) };
             match self.transport.send(&json_patch(&path, &patch)).await {
                 Ok(_) => return Ok(true),

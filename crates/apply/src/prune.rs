@@ -74,16 +74,14 @@ async fn prune_one(
     owner: &str,
     object: &ObjectRef,
 ) -> Result<Option<Action>, ObjectFailure> {
-    let Some(resource) = engine.resource(object).await? else { return Ok(None) };
-    let path = resource.path(object);
     let mut tries = 0;
     loop {
-        let Some(live) = engine.read_at(object, path.clone()).await? else { return Ok(None) };
+        let Some((resource, live)) = engine.find(object).await? else { return Ok(None) };
         if !is_prunable(&live, owner) {
             return Ok(Some(Action::Skipped));
         }
         tries += 1;
-        match stage::delete(engine, object, path.clone(), &live).await {
+        match stage::delete(engine, object, resource.path(object), &live).await {
             Ok(()) => return Ok(Some(Action::Deleted)),
             // Another object of that name came in between; it may be someone else's.
             Err(failure) if failure.kind == FailureKind::Conflict && tries < TRIES => {}

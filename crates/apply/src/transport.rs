@@ -149,6 +149,16 @@ impl Refusal {
         self.code() == Some(404)
     }
 
+    /// Whether it is the path that is not served, rather than the object that is not there: of an object the apiserver says its name.
+    pub(crate) fn is_not_served(&self) -> bool {
+        match self {
+            Self::Status(status) => {
+                status.code == 404 && status.details.as_ref().is_none_or(|details| details.name.is_empty())
+            }
+            Self::Unreachable(_) | Self::TooLarge(_) => false,
+        }
+    }
+
     /// Whether the same request may be answered better a moment later.
     fn is_passing(&self) -> bool {
         match self {

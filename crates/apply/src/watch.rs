@@ -125,13 +125,17 @@ async fn look(engine: &Engine, object: &ObjectRef) -> Looked {
             Looked::Found { value: only_item(object, answer.value), from }
         }
         // Reading by name is allowed more often than listing.
-        Err(refusal) if refusal.code() == Some(403) => {
-            match engine.read_at(object, resource.path(object)).await {
-                Ok(value) => Looked::Found { value, from: None },
-                Err(failure) => Looked::Unknown(failure.message),
+        Err(refusal) if refusal.code() == Some(403) => match engine.find(object).await {
+            Ok(found) => Looked::Found { value: found.map(|(_, value)| value), from: None },
+            Err(failure) => Looked::Unknown(failure.message),
+        },
+        Err(refusal) => {
+            // A list that is not found is of a kind, or a version, that is not served any more: the next look asks for what is.
+            if refusal.is_not_served() {
+                engine.discovery.forget(&object.group);
             }
+            Looked::Unknown(explain(object, &refusal, is_secret(object)).message)
         }
-        Err(refusal) => Looked::Unknown(explain(object, &refusal, is_secret(object)).message),
     }
 }
 
