@@ -12,7 +12,7 @@ use crate::kubectl::Kubectl;
 use crate::proxy::Proxy;
 use crate::unique::unique;
 
-/// One of the run's two clusters, which all tests share: each keeps to namespaces of its own.
+/// A cluster: mostly one of the run's two, which all tests share, each of them keeping to namespaces of its own.
 #[derive(Debug, Clone)]
 pub struct TestCluster {
     kubectl: Kubectl,
@@ -40,8 +40,12 @@ impl TestCluster {
     }
 
     fn at(name: &str) -> Result<Self> {
-        let kubectl = Kubectl::new(&PathBuf::from(variable(name)?))?;
-        Ok(Self { direct: kubectl.clone(), kubectl, _folder: None })
+        Ok(Self::of(Kubectl::new(&PathBuf::from(variable(name)?))?))
+    }
+
+    /// The one that kubectl leads to.
+    pub(crate) fn of(kubectl: Kubectl) -> Self {
+        Self { direct: kubectl.clone(), kubectl, _folder: None }
     }
 
     /// The same cluster as whoever gets this kubeconfig reaches it: through a proxy, so that it can be taken away from

@@ -56,6 +56,17 @@ impl Devcluster {
         Ok(PathBuf::from(path))
     }
 
+    /// The same of all that are in a folder, if it is there.
+    pub(crate) fn down_all(&self, runner: &Runner, folder: &Path) -> Result<()> {
+        if !folder.is_dir() {
+            return Ok(());
+        }
+        let mut command = self.command(&["down", "--all", "--state-dir"]);
+        runner
+            .run(command.arg(folder))
+            .with_context(|| format!("remove the clusters in {}", folder.display()))
+    }
+
     /// Ends clusters and removes their data; those that are not there are no error.
     pub(crate) fn down(&self, runner: &Runner, names: &[String]) -> Result<()> {
         let mut args = vec!["down"];

@@ -184,9 +184,15 @@ impl Stand {
         [1, 2].map(|number| format!("test-{}-{number}", self.id))
     }
 
+    /// Where tests have clusters of their own (`tests/src/own_cluster.rs`).
+    fn own_clusters(&self) -> PathBuf {
+        self.folder.join("tmp/clusters")
+    }
+
     /// Ends and removes all of it; goes on after a failure, so that one part does not keep the others.
     fn take_down(&self, runner: &Runner, cluster: &Devcluster) -> Result<()> {
-        let clusters = cluster.down(runner, &self.clusters());
+        let clusters =
+            cluster.down(runner, &self.clusters()).and(cluster.down_all(runner, &self.own_clusters()));
         let mut files = Ok(());
         if self.folder.is_dir() {
             files = stop_servers(&self.folder, 5).and_then(|()| {

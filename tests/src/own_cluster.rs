@@ -1,0 +1,146 @@
+//! A cluster of one test, for what the other tests' clusters must not see: parts that are killed, data that are put back, groups that
+//! cannot be served.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::cluster::TestCluster;
+use crate::given::variable;
+use crate::kubectl::Kubectl;
+use crate::unique::unique;
+
+/// Where they lie in the run's folder for temporary files; the run takes down what is left there.
+const FOLDER: &str = "clusters";
+
+/// A part of a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Component {
+    /// The API server.
+    Apiserver,
+    /// Its database.
+    Etcd,
+}
+
+impl Component {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Apiserver => "kube-apiserver",
+            Self::Etcd => "etcd",
+        }
+    }
+}
+
+/// A cluster without nodes. It goes with the value.
+#[derive(Debug)]
+pub struct OwnCluster {
+    name: String,
+    kubeconfig: PathBuf,
+}
+
+/// What etcd had.
+#[derive(Debug)]
+pub struct EtcdBackup(PathBuf);
+
+impl OwnCluster {
+    /// Starts one, which takes some seconds.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn start(prefix: &str) -> Result<Self> {
+        let mut cluster = Self { name: unique(prefix), kubeconfig: PathBuf::new() };
+        cluster.kubeconfig = cluster.up().await?;
+        Ok(cluster)
+    }
+
+    /// As tests use the run's clusters.
+    ///
+    /// # Errors
+    /// When there is no kubectl.
+    pub fn as_test_cluster(&self) -> Result<TestCluster> {
+        Ok(TestCluster::of(Kubectl::new(&self.kubeconfig)?))
+    }
+
+    /// Kills a part (SIGKILL). It stays away until [`Self::up`].
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn kill9(&self, component: Component) -> Result<()> {
+        let path = self.folder()?.join("cluster.json");
+        let state = std::fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+        let state: Value = serde_json::from_slice(&state).context("read a cluster's state")?;
+        let pid = state["pids"][component.name()].as_u64().context("a pid")?;
+        let killed = Command::new("kill").args(["-9", &pid.to_string()]).status().context("kill")?;
+        ensure!(killed.success(), "kill {}", component.name());
+        Ok(())
+    }
+
+    /// Starts again what does not run, and gives the administrator's kubeconfig.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn up(&self) -> Result<PathBuf> {
+        let mut command = tokio::process::Command::from(devcluster(&["up", &self.name, "--no-nodes"])?);
+        let output = command.output().await.context("start a cluster")?;
+        if !output.status.success() {
+            bail!("start a cluster: {}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+        Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
+    }
+
+    /// Copies what etcd has; nothing of the control plane runs meanwhile.
+    ///
+    /// # Errors
+    /// When it cannot be stopped, copied or started.
+    pub async fn back_up(&self) -> Result<EtcdBackup> {
+        self.stop_storage()?;
+        let backup = self.folder()?.join("etcd-backup");
+        copy(&self.folder()?.join("etcd"), &backup)?;
+        self.up().await?;
+        Ok(EtcdBackup(backup))
+    }
+
+    /// Puts back what etcd had.
+    ///
+    /// # Errors
+    /// When it cannot be stopped, copied or started.
+    pub async fn restore(&self, backup: EtcdBackup) -> Result<()> {
+        self.stop_storage()?;
+        let data = self.folder()?.join("etcd");
+        std::fs::remove_dir_all(&data).context("remove what etcd has")?;
+        copy(&backup.0, &data)?;
+        self.up().await.map(|_| ())
+    }
+
+    fn stop_storage(&self) -> Result<()> {
+        self.kill9(Component::Apiserver)?;
+        self.kill9(Component::Etcd)
+    }
+
+    fn folder(&self) -> Result<&Path> {
+        self.kubeconfig.parent().context("a kubeconfig lies in its cluster's folder")
+    }
+}
+
+impl Drop for OwnCluster {
+    fn drop(&mut self) {
+        if let Ok(mut command) = devcluster(&["down", &self.name]) {
+            let _ = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+        }
+    }
+}
+
+fn devcluster(args: &[&str]) -> Result<Command> {
+    let program = PathBuf::from(variable("ROADSTEAD_TEST_KUBECTL")?).with_file_name("devcluster");
+    let mut command = Command::new(program);
+    command.args(args).arg("--state-dir").arg(std::env::temp_dir().join(FOLDER));
+    Ok(command)
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    let copied = Command::new("cp").arg("-a").arg(from).arg(to).output().context("cp")?;
+    ensure!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+    Ok(())
+}
