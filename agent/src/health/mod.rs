@@ -335,7 +335,7 @@ impl Healths {
                 }
             }
             Sight::Gone(object) => self.state().gone(watch, &object, now),
-            Sight::Complete(seen) => {
+            Sight::Complete { all: seen, .. } => {
                 let mut state = self.state();
                 state.standings.insert(watch.clone(), Standing::Live);
                 for object in state.objects_of(watch) {

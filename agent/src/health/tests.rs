@@ -347,7 +347,7 @@ fn live(healths: &Healths, watch: &Watch, objects: &[(ObjectRef, Value)], now: I
         healths.take(watch, Sight::Listed(object.clone(), value.clone()), now);
     }
     let seen: HashSet<ObjectRef> = objects.iter().map(|(object, _)| object.clone()).collect();
-    healths.take(watch, Sight::Complete(seen), now);
+    healths.take(watch, Sight::Complete { all: seen, went_back: false }, now);
 }
 
 fn is_fine(healths: &Healths) -> bool {

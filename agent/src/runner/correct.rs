@@ -41,7 +41,15 @@ impl<C: Cluster> Work<'_, C> {
         let cluster = if rules.is_empty() { cluster } else { cluster.with_health(Arc::new(rules)) };
         let account = dispatch.spec.service_account.clone();
         let account = account.map(|ServiceAccount { namespace, name }| Account { namespace, name });
-        let on = On { dispatch, lost: &[], cancel: &due.cancel, cluster: &cluster, account, step: None };
+        let on = On {
+            dispatch,
+            lost: &[],
+            returned: &[],
+            cancel: &due.cancel,
+            cluster: &cluster,
+            account,
+            step: None,
+        };
         let mut record = Record::default();
         let ended = self.correct_all(&on, due, &mut record).await;
         if let Err(failure) = &ended

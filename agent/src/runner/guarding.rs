@@ -19,7 +19,7 @@ impl<C: Cluster> Work<'_, C> {
     ) -> Result<bool, Box<Failure>> {
         let Some(guard) = &on.dispatch.spec.guard else { return Ok(false) };
         // As it was before: what this dispatch has applied is not what goes or stays. What came from Flux since is to go.
-        let owned = on.dispatch.inventory.iter().chain(on.lost).chain(&record.claimed);
+        let owned = on.dispatch.inventory.iter().chain(on.lost).chain(on.returned).chain(&record.claimed);
         let owned: Vec<ObjectRef> = owned.cloned().collect();
         let Some(held) = self.held(on, guard, &owned, Vec::new(), keep).await? else { return Ok(false) };
         record.held.push(held);
@@ -47,7 +47,7 @@ impl<C: Cluster> Work<'_, C> {
         }
         let coming = self.to_be_claimed(on, applied, record).await?;
         let coming_objects = coming.iter().map(|deletion| deletion.object.clone());
-        let owned = on.dispatch.inventory.iter().chain(on.lost).cloned();
+        let owned = on.dispatch.inventory.iter().chain(on.lost).chain(on.returned).cloned();
         let owned: Vec<ObjectRef> = owned.chain(coming_objects).collect();
         match self.held(on, guard, &owned, coming, applied).await? {
             None => Ok(()),

@@ -18,8 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use roadstead_model::{
-    ApplierUid, Attempt, Dispatch, DispatchKey, DispatchSpec, Group, HubEpoch, ObjectRef, Position, Purpose,
-    Stage, Step, StepKind,
+    Action, ApplierUid, Attempt, Dispatch, DispatchKey, DispatchSpec, Group, HubEpoch, ObjectRef,
+    ObjectResult, Position, Purpose, Stage, Step, StepKind,
 };
 use roadstead_places::{Limits, Places};
 use roadstead_proto::limits::MAX_SEEN;
@@ -38,7 +38,7 @@ use crate::keys::KeyServices;
 use crate::outbox::Outbox;
 use crate::tend::{Due, LastApplied, Tended, watches};
 use correct::Written;
-use work::Work;
+use work::{Unlisted, Work};
 
 /// How many appliers one agent takes.
 const MAX_KUSTOMIZATIONS: usize = 20_000;
@@ -504,8 +504,14 @@ impl<C: Cluster> Runner<C> {
             inner.healths.begin(uid);
             let writing = self.writing(uid);
             let holding = writing.lock().await;
-            let lost = self.lost(&dispatch);
-            let (finished, observed) = self.work().carry_out(&dispatch, &lost, cancel).await;
+            let unlisted = Unlisted { lost: self.lost(&dispatch), returned: inner.tended.returned(uid) };
+            let (finished, observed) = self.work().carry_out(&dispatch, &unlisted, cancel).await;
+            if !unlisted.returned.is_empty() {
+                let pruned =
+                    |result: &&ObjectResult| matches!(result.action, Action::Deleted | Action::Skipped);
+                let gone = finished.change_set.iter().filter(pruned).map(|result| result.object.clone());
+                inner.tended.forget_returned(uid, &gone.collect());
+            }
             let last = self.last_applied(&dispatch, &finished);
             let is_kept = last.is_some() && may_be_kept(&dispatch);
             let inventory = if is_kept { finished.inventory.clone() } else { Vec::new() };

@@ -1,7 +1,7 @@
 //! One dispatch, step by step: the build, what the hub says to the inventory, apply, prune, wait, delete. What is done with a group's
 //! objects before they are applied, hooks and reads have files of their own.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
@@ -121,12 +121,21 @@ pub(super) fn failure_while(stage: Stage, error: &Error) -> Box<Failure> {
     Box::new(Failure { object, cancelled, ..*failed(stage, error.to_string()) })
 }
 
+/// What is to be pruned that is not in the dispatch's inventory.
+#[derive(Debug, Default)]
+pub(super) struct Unlisted {
+    /// Owned, and not known to a hub whose database was restored. The hub is told.
+    pub(super) lost: Vec<ObjectRef>,
+    /// Back after its deletion, since the cluster's etcd was restored: it bears the owner's label, and nobody owns it.
+    pub(super) returned: Vec<ObjectRef>,
+}
+
 impl<C: Cluster> Work<'_, C> {
     /// Carries out all steps, or those up to one that fails. Gives what differs, too, where that is only observed.
     pub(super) async fn carry_out(
         &self,
         dispatch: &Dispatch,
-        lost: &[ObjectRef],
+        Unlisted { lost, returned }: &Unlisted,
         cancel: CancellationToken,
     ) -> (Finished, CorrectionOutcome) {
         let began = Instant::now();
@@ -144,7 +153,7 @@ impl<C: Cluster> Work<'_, C> {
         };
         let account = dispatch.spec.service_account.clone();
         let account = account.map(|ServiceAccount { namespace, name }| Account { namespace, name });
-        let on = On { dispatch, lost, cancel: &cancel, cluster: &cluster, account, step: None };
+        let on = On { dispatch, lost, returned, cancel: &cancel, cluster: &cluster, account, step: None };
         let inventory = dispatch.inventory.iter().chain(lost).cloned().collect();
         let mut record = Record { inventory, ..Record::default() };
         // Validation, apply and health share one deadline; it begins with the first of them.
@@ -477,7 +486,11 @@ impl<C: Cluster> Work<'_, C> {
         on.tell(self.outbox, Stage::Prune);
         let mut tell = on.teller(self.outbox);
         let mut run = Run::new(Instant::now() + on.dispatch.spec.timeout, on.cancel.clone(), &mut tell);
-        let outcome = cluster.prune(key.applier, &record.inventory, keep, &mut run).await;
+        let inventory: Vec<ObjectRef> = record.inventory.iter().chain(on.returned).cloned().collect();
+        let mut outcome = cluster.prune(key.applier, &inventory, keep, &mut run).await;
+        // It is no more owned than before: what is left of it is found again.
+        let is_kept: HashSet<&ObjectRef> = record.inventory.iter().chain(keep).collect();
+        outcome.inventory.retain(|object| is_kept.contains(object));
         record.take(outcome)
     }
 
@@ -526,6 +539,8 @@ pub(super) struct On<'a, C> {
     pub(super) dispatch: &'a Dispatch,
     /// What was owned before the hub's database was restored, and the hub does not know: it is told of it.
     pub(super) lost: &'a [ObjectRef],
+    /// See [`Unlisted`].
+    pub(super) returned: &'a [ObjectRef],
     pub(super) cancel: &'a CancellationToken,
     /// As the account sees it.
     pub(super) cluster: &'a C,

@@ -13,7 +13,7 @@ mod state;
 mod tests;
 pub(crate) mod watches;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -192,6 +192,7 @@ impl Tended {
             stays
         });
         tending.drifts.retain(|object| owned.contains(object));
+        tending.returned.retain(|object, _| !owned.contains(object));
         tending.drifts.begin_again();
         let kept: usize =
             appliers.values().filter_map(|other| other.last.as_ref()).map(|last| last.bytes).sum();
@@ -232,6 +233,7 @@ impl Tended {
         });
         tending.suspects.clear();
         tending.drifts = Drifts::default();
+        tending.returned.clear();
         tending.last = None;
         // Of a dispatch that is under way.
         tending.rests = true;
@@ -261,10 +263,27 @@ impl Tended {
             };
             tending.is_settled = tending.last.is_some()
                 && tending.correcting.is_none()
+                && tending.returned.is_empty()
                 && tending.objects.len() == tending.owned
                 && tending.objects.values().all(stands);
         }
         appliers.iter().filter(|(_, tending)| tending.is_settled).map(|(applier, _)| *applier).collect()
+    }
+
+    /// What of an applier had been deleted and is back, as its cluster's etcd was restored: its next dispatch prunes it once more.
+    pub(crate) fn returned(&self, applier: ApplierUid) -> Vec<ObjectRef> {
+        let state = self.state();
+        let returned = state.appliers.get(&applier).map(|tending| &tending.returned);
+        let mut returned: Vec<ObjectRef> = returned.into_iter().flat_map(HashMap::keys).cloned().collect();
+        returned.sort();
+        returned
+    }
+
+    /// These were pruned, or are not to be.
+    pub(crate) fn forget_returned(&self, applier: ApplierUid, gone: &HashSet<ObjectRef>) {
+        if let Some(tending) = self.state().appliers.get_mut(&applier) {
+            tending.returned.retain(|object, _| !gone.contains(object));
+        }
     }
 
     /// Whether the last dispatch of an applier waited for health.
@@ -395,7 +414,8 @@ impl Tended {
             Sight::Listed(object, footprint) => state.saw(watch, &object, footprint, From::List, now),
             Sight::Seen(object, footprint) => state.saw(watch, &object, footprint, From::Watch, now),
             Sight::Gone(object) => state.lost(watch, &object, now),
-            Sight::Complete(seen) => {
+            Sight::Complete { all: seen, went_back } => {
+                state.completed(watch, &seen, went_back);
                 state.statuses.insert(watch.clone(), Status::Live);
                 let missing: Vec<ObjectRef> = state
                     .appliers
@@ -412,6 +432,7 @@ impl Tended {
                 false
             }
             Sight::Lost => {
+                state.unowned.remove(watch);
                 state.statuses.insert(watch.clone(), Status::Opening);
                 false
             }

@@ -1,6 +1,6 @@
 //! What is known of all appliers, and what it means that something of them was seen, or done. Pure.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use roadstead_apply::{Footprint, Scope};
@@ -15,6 +15,8 @@ use super::{LastApplied, Watch};
 /// How many bytes of fields and messages are kept in mind of all objects that go on differing; of further ones only that they do. What waits to be told
 /// of that may take as much twice over.
 const MAX_DETAIL_BYTES: usize = 2 * 1024 * 1024;
+/// How many objects are kept in mind that came back with a backup of etcd: the next ones are found once these are gone.
+const MAX_RETURNED: usize = 5_000;
 /// What is kept of why one cannot be corrected.
 const MAX_MESSAGE: usize = 1024;
 
@@ -43,6 +45,8 @@ pub(super) struct State {
     pub(super) statuses: HashMap<Watch, Status>,
     /// Why watches are not allowed.
     pub(super) refusals: HashMap<Watch, String>,
+    /// What a list that is not complete yet has of appliers that are tended, and that none of them owns.
+    pub(super) unowned: HashMap<Watch, Vec<(ObjectRef, ApplierUid)>>,
 }
 
 /// What is known of one applier.
@@ -68,6 +72,8 @@ pub(super) struct Tending {
     /// Whether its last dispatch waited for health.
     pub(super) awaits_health: bool,
     pub(super) drifts: Drifts,
+    /// What had been deleted and is back, with its label, since the cluster's etcd was restored; and what tells of each.
+    pub(super) returned: HashMap<ObjectRef, Watch>,
 }
 
 #[derive(Debug)]
@@ -180,7 +186,10 @@ impl State {
         from: From,
         now: Instant,
     ) -> bool {
-        let Some((tending, true)) = self.entry(watch, object) else { return false };
+        let Some((tending, true)) = self.entry(watch, object) else {
+            self.note_unowned(watch, object, &footprint, from);
+            return false;
+        };
         let Some(entry) = tending.objects.get_mut(object) else { return false };
         let (news, due) = (entry.see(footprint, from), entry.not_before(now));
         match news {
@@ -197,8 +206,51 @@ impl State {
         }
     }
 
+    /// A list has something of an applier that nobody owns.
+    fn note_unowned(&mut self, watch: &Watch, object: &ObjectRef, footprint: &Footprint, from: From) {
+        let Some(applier) = footprint.owner().filter(|_| from == From::List && footprint.is_ours()) else {
+            return;
+        };
+        if self.owners.contains_key(object) || !self.appliers.contains_key(&applier) {
+            return;
+        }
+        let noted: usize = self.unowned.values().map(Vec::len).sum();
+        if noted < MAX_RETURNED {
+            self.unowned.entry(watch.clone()).or_default().push((object.clone(), applier));
+        }
+    }
+
+    /// A list is complete. Where the cluster has gone back in time, what nobody owns had been deleted, and is back.
+    pub(super) fn completed(&mut self, watch: &Watch, all: &HashSet<ObjectRef>, went_back: bool) {
+        let unowned = self.unowned.remove(watch).unwrap_or_default();
+        for tending in self.appliers.values_mut() {
+            tending.returned.retain(|object, by| by != watch || all.contains(object));
+        }
+        if !went_back {
+            return;
+        }
+        tracing::warn!(
+            scope = %watch.scope, unowned = unowned.len(),
+            "the cluster has gone back to an earlier time, as after its etcd was restored: what others of its objects differ in is \
+             corrected, and what nobody owns is pruned by the next reconciliation"
+        );
+        let mut room =
+            MAX_RETURNED.saturating_sub(self.appliers.values().map(|one| one.returned.len()).sum());
+        for (object, applier) in unowned {
+            let Some(tending) = self.appliers.get_mut(&applier).filter(|_| room > 0) else { continue };
+            // A dispatch may have come to own it meanwhile.
+            if !self.owners.contains_key(&object) {
+                room -= 1;
+                tending.returned.insert(object, watch.clone());
+            }
+        }
+    }
+
     /// The same of an object that is not there any more.
     pub(super) fn lost(&mut self, watch: &Watch, object: &ObjectRef, now: Instant) -> bool {
+        for tending in self.appliers.values_mut().filter(|tending| !tending.returned.is_empty()) {
+            tending.returned.remove(object);
+        }
         let Some((tending, true)) = self.entry(watch, object) else { return false };
         let Some(entry) = tending.objects.get_mut(object) else { return false };
         let (is_suspect, due) = (entry.gone(object), entry.not_before(now));

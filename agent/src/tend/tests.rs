@@ -35,6 +35,10 @@ fn last_with(value: &str) -> LastApplied {
     last_of(value, DriftMode::Correct, Offline::default())
 }
 
+fn complete(all: HashSet<ObjectRef>) -> Sight {
+    Sight::Complete { all, went_back: false }
+}
+
 fn last_of(value: &str, drift: DriftMode, offline: Offline) -> LastApplied {
     let key = DispatchKey {
         epoch: HubEpoch(1),
@@ -140,7 +144,7 @@ fn tended_by(object: &ObjectRef, last: LastApplied, now: Instant) -> Tended {
     assert!(!tended.stands(APPLIER, object, &sent()), "nothing tells yet that it does");
     assert_eq!(tended.wanted_watches(now), BTreeSet::from([watch(object)]));
     tended.take(&watch(object), Sight::Seen(object.clone(), footprint(10, &ours())), now);
-    tended.take(&watch(object), Sight::Complete(HashSet::from([object.clone()])), now);
+    tended.take(&watch(object), complete(HashSet::from([object.clone()])), now);
     assert!(tended.stands(APPLIER, object, &sent()));
     assert!(!tended.stands(APPLIER, object, &Digest::of(b"other")));
     tended
@@ -215,9 +219,54 @@ fn what_is_gone_is_due_but_for_jobs() {
         let missing = tended(&object, now);
         missing.take(&watch(&object), Sight::Lost, now);
         assert!(!missing.stands(APPLIER, &object, &sent()));
-        missing.take(&watch(&object), Sight::Complete(HashSet::new()), now);
+        missing.take(&watch(&object), complete(HashSet::new()), now);
         assert_eq!(due(&missing, now + SECOND).is_some(), is_due, "{kind}");
     }
+}
+
+#[test]
+fn what_is_back_with_a_backup_of_etcd_is_pruned_once_more() {
+    let (kept, now) = (object("ConfigMap", "a"), Instant::now());
+    let back = object("ConfigMap", "back");
+    let list = |tended: &Tended, went_back: bool| {
+        tended.take(&watch(&kept), Sight::Lost, now);
+        tended.take(&watch(&kept), Sight::Listed(kept.clone(), footprint(10, &ours())), now);
+        tended.take(&watch(&kept), Sight::Listed(back.clone(), footprint(5, &ours())), now);
+        let all = HashSet::from([kept.clone(), back.clone()]);
+        tended.take(&watch(&kept), Sight::Complete { all, went_back }, now);
+    };
+    // A list as ever may have been begun before something was pruned; what others made bears no fields of ours.
+    let tended = tended(&kept, now);
+    list(&tended, false);
+    assert!(tended.returned(APPLIER).is_empty());
+    let copy = Footprint::of(&json!({"metadata": {
+        "uid": "v", "resourceVersion": "5", "labels": {"fleet.roadstead.dev/owner": APPLIER.to_string()},
+        "managedFields": [{"manager": "copier", "operation": "Update", "fieldsV1": ours()}],
+    }}));
+    tended.take(&watch(&kept), Sight::Listed(back.clone(), copy), now);
+    let all = HashSet::from([kept.clone(), back.clone()]);
+    tended.take(&watch(&kept), Sight::Complete { all, went_back: true }, now);
+    assert!(tended.returned(APPLIER).is_empty());
+    assert!(tended.settled().contains(&APPLIER));
+
+    list(&tended, true);
+    assert_eq!(tended.returned(APPLIER), std::slice::from_ref(&back));
+    assert!(!tended.settled().contains(&APPLIER), "the next reconciliation is carried out");
+    tended.forget_returned(APPLIER, &HashSet::from([back.clone()]));
+    assert!(tended.settled().contains(&APPLIER));
+
+    // It goes by itself, or is owned again.
+    list(&tended, true);
+    tended.take(&watch(&kept), Sight::Gone(back.clone()), now);
+    assert!(tended.returned(APPLIER).is_empty());
+    list(&tended, true);
+    tended.begin(APPLIER, None, now);
+    assert!(!tended.stands(APPLIER, &back, &sent()));
+    tended.end(APPLIER, &[kept.clone(), back.clone()], Some(last()), now);
+    assert!(tended.returned(APPLIER).is_empty());
+    // Of an owner from then on it is nobody's to prune.
+    list(&tended, true);
+    assert!(tended.returned(APPLIER).is_empty());
 }
 
 #[test]
@@ -292,7 +341,7 @@ fn where_a_kind_may_not_be_watched_everywhere_its_namespaces_are() {
     assert_eq!(tended.unwatched().len(), 1);
     let narrow = Watch { account: None, scope: Arc::new(Scope::named(&object, "things")) };
     assert_eq!(tended.wanted_watches(now), BTreeSet::from([narrow.clone()]));
-    tended.take(&narrow, Sight::Complete(HashSet::from([object.clone()])), now);
+    tended.take(&narrow, complete(HashSet::from([object.clone()])), now);
     assert!(tended.stands(APPLIER, &object, &sent()));
     assert!(tended.unwatched().is_empty(), "what is watched in one namespace is watched");
     tended.forbidden(&narrow, "forbidden".to_owned(), now);
@@ -377,7 +426,7 @@ fn what_is_missing_and_only_reported_is_looked_at_when_it_comes_back() {
     let found = due(&tended, now + SECOND).expect("it is gone");
     tended.corrected(APPLIER, differs(&object, None), &found.cancel, now + SECOND);
     assert!(tended.drift_due(now + SECOND).is_ok_and(|report| report.objects[0].missing));
-    tended.take(&watch(&object), Sight::Complete(HashSet::new()), now + SECOND);
+    tended.take(&watch(&object), complete(HashSet::new()), now + SECOND);
     assert!(due(&tended, now + SECOND * 300).is_none(), "a new list tells nothing new");
     tended.take(&watch(&object), Sight::Seen(object.clone(), footprint(12, &taken())), now + SECOND);
     assert!(due(&tended, now + SECOND * 300).is_some());

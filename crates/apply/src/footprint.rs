@@ -111,6 +111,12 @@ impl Footprint {
         self.owner
     }
 
+    /// Whether it has fields that we applied; a copy of an object has its labels, and the fields of whoever made the copy.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        self.ours != 0
+    }
+
     /// Whether it was seen before `other` was: resource versions count up. One that is not a number is not older than any.
     #[must_use]
     pub fn is_older_than(&self, other: &Self) -> bool {

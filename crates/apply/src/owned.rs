@@ -177,8 +177,13 @@ pub enum Sight<T = Footprint> {
     Seen(ObjectRef, T),
     /// An object is gone, or bears no owner's label any more.
     Gone(ObjectRef),
-    /// From here on all changes are told. These are all objects that there are.
-    Complete(HashSet<ObjectRef>),
+    /// From here on all changes are told.
+    Complete {
+        /// All objects that there are.
+        all: HashSet<ObjectRef>,
+        /// What is listed is of an earlier time than what was seen before: etcd was restored from a backup.
+        went_back: bool,
+    },
     /// Changes are not told any more until the next [`Sight::Complete`] or [`Sight::Resumed`].
     Lost,
     /// Changes are told again, and none was missed.
@@ -190,13 +195,15 @@ type Tell<'a, L> = &'a mut (dyn FnMut(Sight<<L as Look>::Seen>) + Send);
 
 /// See [`Engine::watch_owned`] and [`Engine::watch_whole`].
 pub(crate) async fn watch<L: Look>(engine: &Engine, scope: &Scope, tell: Tell<'_, L>) -> String {
-    let mut pause = FIRST_PAUSE;
+    let (mut pause, mut version) = (FIRST_PAUSE, String::new());
     loop {
         let refusal = match list::<L>(engine, scope, tell).await {
-            Ok((version, seen)) => {
+            Ok((listed, all)) => {
                 pause = FIRST_PAUSE;
-                tell(Sight::Complete(seen));
-                follow::<L>(engine, scope, version, tell).await
+                let went_back = is_older(&listed, &version);
+                version = listed;
+                tell(Sight::Complete { all, went_back });
+                follow::<L>(engine, scope, &mut version, tell).await
             }
             Err(refusal) => refusal,
         };
@@ -208,6 +215,12 @@ pub(crate) async fn watch<L: Look>(engine: &Engine, scope: &Scope, tell: Tell<'_
         sleep(pause.mul_f64(rand::random_range(0.5..1.0))).await;
         pause = (pause * 2).min(LAST_PAUSE);
     }
+}
+
+/// Whether a resource version is older than another one; false where they are not numbers.
+fn is_older(one: &str, other: &str) -> bool {
+    let number = |version: &str| version.parse::<u64>().ok();
+    number(one).zip(number(other)).is_some_and(|(one, other)| one < other)
 }
 
 /// Lists all there is, and gives from where a watch goes on.
@@ -248,10 +261,10 @@ async fn list<L: Look>(
 }
 
 /// Watches from `version` on, and gives why it has to be listed again.
-async fn follow<L: Look>(engine: &Engine, scope: &Scope, mut version: String, tell: Tell<'_, L>) -> Refusal {
+async fn follow<L: Look>(engine: &Engine, scope: &Scope, version: &mut String, tell: Tell<'_, L>) -> Refusal {
     let mut is_first = true;
     loop {
-        let from = encode(&version);
+        let from = encode(version);
         let query = format!(
             "watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={from}"
         );
@@ -265,7 +278,7 @@ async fn follow<L: Look>(engine: &Engine, scope: &Scope, mut version: String, te
         let opened = Instant::now();
         // The end, a cut, or a silence.
         while let Ok(Some(line)) = timeout(SILENCE, lines.next()).await {
-            if let Err(refusal) = take::<L>(scope, &line, &mut version, tell) {
+            if let Err(refusal) = take::<L>(scope, &line, version, tell) {
                 return refusal;
             }
         }

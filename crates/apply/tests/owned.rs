@@ -40,7 +40,7 @@ impl Book {
             Sight::Gone(object) => {
                 seen.insert(object, None);
             }
-            Sight::Complete(_) => *of(&self.complete) += 1,
+            Sight::Complete { .. } => *of(&self.complete) += 1,
             Sight::Lost | Sight::Resumed => {}
         }
     }
