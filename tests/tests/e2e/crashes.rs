@@ -5,16 +5,19 @@
 //! The way from the agent to its apiserver is slow meanwhile, so that the middle is long enough to be met.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use roadstead_devpostgres::{Options as PostgresOptions, PrivatePostgres, create_state_parent};
 use roadstead_tests::gitserver::{Commit, GitServer, Options, Repository, install_crypto};
 use roadstead_tests::{
     AgentProcess, Fleet, HubProcess, HubSetup, Kubectl, PATIENCE, Proxy, TestCluster, TestNamespace,
     config_map, eventually, git_repository, kustomization, unique,
 };
 use serde_json::Value;
-use sqlx::PgConnection;
+use sqlx::{Connection as _, PgConnection};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 const OWNER: &str = "fleet.roadstead.dev/owner";
@@ -174,15 +177,20 @@ struct World {
 
 impl World {
     async fn new(name: &str) -> Result<Self> {
-        install_crypto();
         let setup = HubSetup::new(name).await?;
+        let database = setup.database().connect().await?;
+        Self::on(setup, database, name).await
+    }
+
+    /// The same with a hub on this database.
+    async fn on(setup: HubSetup, database: PgConnection, name: &str) -> Result<Self> {
+        install_crypto();
         let hub = HubProcess::start(&setup).await?;
         let cluster = TestCluster::first()?;
         let (proxied, apiserver) = cluster.through_proxy().await?;
         let agent = AgentProcess::join(&hub, "edge", &proxied).await?;
         let namespace = cluster.namespace(name).await?;
         let counted = Counted::new(cluster.kubectl(), namespace.name());
-        let database = setup.database().connect().await?;
         let fleet = Fleet::of(setup, hub, cluster, agent).await?;
         let group = format!("{}.example.com", namespace.name());
         let first = Commit::new().file("app/all.yaml", Side::Port.manifests(namespace.name(), &group));
@@ -556,6 +564,52 @@ async fn an_apiserver_that_is_frozen_or_away_for_a_moment_is_got_over() -> Resul
         println!("measured: Ready {:?} after the apiserver that was {what} was there again", began.elapsed());
         world.is_as_without(&commit).await.with_context(|| what.to_owned())?;
     }
+    Ok(())
+}
+
+/// A server of a test's own, whose data are in `state`.
+async fn postgres(state: &Path) -> Result<PrivatePostgres> {
+    let (state, options) = (state.to_owned(), PostgresOptions { fsync: false, ..PostgresOptions::default() });
+    Ok(tokio::task::spawn_blocking(move || PrivatePostgres::start(&state, &options)).await??)
+}
+
+#[tokio::test]
+async fn the_database_is_killed_in_the_middle_of_an_apply() -> Result<()> {
+    let folder = roadstead_tests::folder()?;
+    create_state_parent(folder.path())?;
+    let state = folder.path().join("postgres");
+    let mut server = postgres(&state).await?;
+    let setup = HubSetup::new("kill-db").await?.at(server.url().to_owned());
+    let database = PgConnection::connect(server.url()).await?;
+    let mut world = World::on(setup, database, "kill-db").await?;
+    for point in [Point::Dispatched, Point::Written(20), Point::Pruned(1)] {
+        let before = world.counted.now().await?;
+        world.apiserver.slow(SLOWLY);
+        let commit = world.turn().await?;
+        world.dispatched(&commit).await?;
+        world.counted.reaches(before, point).await?;
+        let killed = Command::new("kill").args(["-9", &server.id().to_string()]).status()?;
+        ensure!(killed.success(), "the server is killed");
+        world.apiserver.open();
+        // The agent goes on with what it was given; the hub says what is missing.
+        eventually("requests are answered 503", PATIENCE, || async {
+            let asked = world.fleet.run(&["get", "kustomizations"]).await;
+            let answer = asked.err().map(|error| error.to_string()).unwrap_or_default();
+            ensure!(answer.contains("database"), "{answer}");
+            Ok(())
+        })
+        .await?;
+        let began = Instant::now();
+        // It holds the folder.
+        drop(server);
+        server = eventually("the server is started again", PATIENCE, || postgres(&state)).await?;
+        world.database = PgConnection::connect(server.url()).await?;
+        world.fleet.applied("app", &commit).await?;
+        println!("measured: database killed at {point:?}: Ready {:?} after its start", began.elapsed());
+        world.is_as_without(&commit).await.with_context(|| format!("killed at {point:?}"))?;
+    }
+    world.fleet.hub.kill9().await?;
+    tokio::task::spawn_blocking(move || server.stop()).await??;
     Ok(())
 }
 
