@@ -406,6 +406,36 @@ async fn deletions_are_counted_by_the_agent_also_across_its_restart() {
 }
 
 #[tokio::test]
+async fn what_may_go_at_once_is_the_clusters_word_whatever_the_hub_says_is_confirmed() {
+    let policy = format!("{LOCKED}deletions: {{atOnce: {{maxDeletions: 2}}}}\n");
+    let mut world = World::new(Some(&policy)).await;
+    let owner = world.uid.to_string();
+    let maps: Vec<ObjectRef> =
+        (0..4).map(|at| reference("ConfigMap", "apps", &format!("map-{at}"))).collect();
+    let path = |name: &str| format!("/api/v1/namespaces/apps/configmaps/{name}");
+    for map in &maps {
+        let labels = json!({"fleet.roadstead.dev/owner": owner});
+        let metadata = json!({"name": map.name, "uid": map.name, "labels": labels});
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+        world.api.put(&path(&map.name), object);
+    }
+    world
+        .api
+        .put("/api/v1/namespaces/apps/serviceaccounts/deployer", json!({"metadata": {"name": "deployer"}}));
+    // The hub leaves its guard out.
+    let end = world.delete(maps.clone()).await;
+    assert!(end.failure.contains("rule `deletions.atOnce`"), "{}", end.failure);
+    assert_eq!((end.writes.len(), end.inventory), (0, 4), "{:?}", end.writes);
+    let line = end.failure.split("add the line `").nth(1).and_then(|rest| rest.split('`').next());
+    let line = line.expect("the refusal names the line").to_owned();
+    world.policy(&policy, &line);
+    let end = world.delete(maps[..3].to_vec()).await;
+    assert!(end.failure.contains("rule `deletions.atOnce`"), "others were confirmed: {}", end.failure);
+    world.delete(maps.clone()).await.went_through();
+    assert!(maps.iter().all(|map| world.api.get(&path(&map.name)).is_none()));
+}
+
+#[tokio::test]
 async fn what_is_confirmed_in_the_cluster_is_done_and_nothing_else_under_its_name() {
     let mut world = World::new(Some(LOCKED)).await;
     let role = |verb: &str| {

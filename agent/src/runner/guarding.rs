@@ -1,6 +1,7 @@
 //! A dispatch under its guard: what would be deleted is counted before anything is, and waits for a person's confirmation where it is more
 //! than may go without.
 
+use roadstead_agent_policy::Policy;
 use roadstead_apply::Run;
 use roadstead_model::{Guard, GuardMode, Held, ObjectRef, PendingDeletion, Stage, StepKind};
 use roadstead_proto::Failure;
@@ -24,6 +25,25 @@ impl<C: Cluster> Work<'_, C> {
         let Some(held) = self.held(on, guard, &owned, Vec::new(), keep).await? else { return Ok(false) };
         record.held.push(held);
         Ok(true)
+    }
+
+    /// Whether the cluster's own policy lets so much be deleted at once, whoever has confirmed it on the hub. Whatever deletes asks this.
+    pub(super) async fn are_within_the_policy(
+        &self,
+        on: &On<'_, C>,
+        policy: &Policy,
+        keep: &[ObjectRef],
+        record: &Record,
+    ) -> Result<(), Box<Failure>> {
+        if !policy.bounds_deletions() {
+            return Ok(());
+        }
+        // Of what is new nothing goes, and it does not make the share of what goes smaller.
+        let owned = on.dispatch.inventory.iter().chain(on.lost).chain(on.returned).chain(&record.claimed);
+        let owned: Vec<ObjectRef> = owned.cloned().collect();
+        let deletions = self.pending(on, &owned, keep).await?;
+        let checked = policy.check_deletions(&owned, keep, &deletions);
+        checked.map_err(|refused| failed(Stage::Prune, refused.to_string()))
     }
 
     /// Fails a dispatch of which nothing is to be applied where its deletions would wait. `applied` is all that it is going to apply,
@@ -68,15 +88,25 @@ impl<C: Cluster> Work<'_, C> {
         coming: Vec<PendingDeletion>,
         keep: &[ObjectRef],
     ) -> Result<Option<Held>, Box<Failure>> {
-        on.tell(self.outbox, Stage::Prune);
-        let mut ignore = |_| ();
-        let mut run = Run::new(Instant::now() + on.dispatch.spec.timeout, on.cancel.clone(), &mut ignore);
-        let deletions = on.cluster.deletions(on.dispatch.key.applier, inventory, keep, &mut run).await;
-        let mut deletions = deletions.map_err(|error| failure_while(Stage::Prune, &error))?;
+        let mut deletions = self.pending(on, inventory, keep).await?;
         deletions.extend(coming);
         deletions.sort_by(|a, b| a.object.cmp(&b.object));
         deletions.dedup_by(|a, b| a.object == b.object);
         Ok(guard.holds(inventory, keep, &deletions))
+    }
+
+    /// What of `inventory` would be deleted.
+    async fn pending(
+        &self,
+        on: &On<'_, C>,
+        inventory: &[ObjectRef],
+        keep: &[ObjectRef],
+    ) -> Result<Vec<PendingDeletion>, Box<Failure>> {
+        on.tell(self.outbox, Stage::Prune);
+        let mut ignore = |_| ();
+        let mut run = Run::new(Instant::now() + on.dispatch.spec.timeout, on.cancel.clone(), &mut ignore);
+        let deletions = on.cluster.deletions(on.dispatch.key.applier, inventory, keep, &mut run).await;
+        deletions.map_err(|error| failure_while(Stage::Prune, &error))
     }
 }
 

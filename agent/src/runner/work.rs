@@ -481,6 +481,7 @@ impl<C: Cluster> Work<'_, C> {
         policy
             .check_account(on.account.as_ref())
             .map_err(|refused| failed(Stage::Prune, refused.to_string()))?;
+        self.are_within_the_policy(on, &policy, keep, record).await?;
         let cluster = on.cluster.guarded(policy, on.account.clone());
         let key = &on.dispatch.key;
         on.tell(self.outbox, Stage::Prune);

@@ -1,7 +1,7 @@
 //! What a person in the cluster has confirmed: lines that name one action each.
 //!
-//! `apply GROUP/KIND [NAMESPACE/]NAME CONTENT`, `delete GROUP/KIND [NAMESPACE/]NAME`, `upgrade IMAGE`, `removal`. The refusal
-//! prints the line. An apply is confirmed with a digest of the object, so that a hub cannot put another one in its place.
+//! `apply GROUP/KIND [NAMESPACE/]NAME CONTENT`, `delete GROUP/KIND [NAMESPACE/]NAME`, `deletions DIGEST`, `upgrade IMAGE`, `removal`. The
+//! refusal prints the line. An apply is confirmed with a digest of the object, so that a hub cannot put another one in its place.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ impl Confirmed {
             let words: Vec<&str> = line.split_whitespace().collect();
             let is_known = matches!(
                 words.as_slice(),
-                ["apply", _, _, _] | ["delete", _, _] | ["upgrade", _] | ["removal"]
+                ["apply", _, _, _] | ["delete", _, _] | ["deletions" | "upgrade", _] | ["removal"]
             );
             if !is_known {
                 return Err(Malformed::new(format!(
@@ -56,6 +56,11 @@ pub(crate) fn line(action: Action, object: &ObjectRef, content: Option<&Value>) 
             format!("apply {named} {}", content.map_or_else(|| "-".to_owned(), |value| short(object, value)))
         }
     }
+}
+
+/// The line that confirms deletions at once: just these objects.
+pub(crate) fn deletions(digest: &Digest) -> String {
+    format!("deletions {}", digest.hex().chars().take(SHORT).collect::<String>())
 }
 
 /// A digest of an object. Of a Secret without its values: the line is shown on the hub.

@@ -1,5 +1,6 @@
 //! The policy as it is written: a preset, and what differs from it.
 
+use roadstead_model::Guard;
 use serde::Deserialize;
 
 use crate::confirm::Confirmed;
@@ -87,8 +88,16 @@ struct Names {
 #[serde(deny_unknown_fields, default, rename_all = "camelCase")]
 struct Deletions {
     per_hour: Option<u32>,
+    at_once: Option<AtOnce>,
     namespaces: Option<Setting>,
     by_owner: Option<Setting>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "camelCase")]
+struct AtOnce {
+    max_percent: Option<u8>,
+    max_deletions: Option<u32>,
 }
 
 #[derive(Default, Deserialize)]
@@ -122,6 +131,7 @@ pub(crate) fn open(namespace: &str) -> Policy {
         namespaces: List { never: Vec::new(), allowed: Vec::new(), preset: Preset::AllBut(Vec::new()) },
         privileged: Setting::Allow,
         deletions_per_hour: None,
+        deletions_at_once: None,
         namespace_deletions: Setting::Allow,
         deletions_by_owner: Setting::Allow,
         drift_values: true,
@@ -185,12 +195,23 @@ pub(crate) fn parse(namespace: &str, text: &str) -> Result<Policy, Malformed> {
     policy.namespaces.allowed = names("namespaces.allowed", &document.namespaces.allowed)?;
     policy.privileged = document.privileged_workloads.unwrap_or(policy.privileged);
     policy.deletions_per_hour = document.deletions.per_hour.or(policy.deletions_per_hour);
+    policy.deletions_at_once = document.deletions.at_once.map(at_once).transpose()?;
     policy.namespace_deletions = document.deletions.namespaces.unwrap_or(policy.namespace_deletions);
     policy.deletions_by_owner = document.deletions.by_owner.unwrap_or(policy.deletions_by_owner);
     policy.drift_values = document.drift.values.unwrap_or(policy.drift_values);
     policy.removal = document.removal.unwrap_or(policy.removal);
     upgrades(document.upgrades, &mut policy.upgrades)?;
     Ok(policy)
+}
+
+/// The bounds of deletions at once: those of a `spec.guard`, and the same where one is left out.
+fn at_once(fields: AtOnce) -> Result<Guard, Malformed> {
+    let default = Guard::default();
+    let max_percent = fields.max_percent.unwrap_or(default.max_percent);
+    if max_percent > 100 {
+        return Err(Malformed::new(format!("deletions.atOnce.maxPercent: {max_percent} is more than 100")));
+    }
+    Ok(Guard { max_percent, max_deletions: fields.max_deletions, ..default })
 }
 
 fn upgrades(fields: UpgradeFields, upgrades: &mut Upgrades) -> Result<(), Malformed> {

@@ -1,6 +1,6 @@
 //! What may be applied and deleted.
 
-use roadstead_model::ObjectRef;
+use roadstead_model::{ObjectRef, PendingDeletion};
 use serde_json::Value;
 
 use crate::account::{Account, Rights};
@@ -127,6 +127,31 @@ impl Policy {
     pub fn too_many_deletions(&self, object: &ObjectRef, limit: u32) -> Refused {
         let why = format!("delete {object}: there were {limit} deletions within the last hour");
         self.refuse(Rule::DeletionsPerHour, why, Some(confirm::line(Action::Delete, object, None)))
+    }
+
+    /// Whether all of these may be deleted at once. `owned` is what the applier owns, `keep` what is to stay of it, and what is new.
+    ///
+    /// # Errors
+    /// [`Refused`], where they are beyond the policy's bounds and nobody in the cluster has confirmed just them.
+    pub fn check_deletions(
+        &self,
+        owned: &[ObjectRef],
+        keep: &[ObjectRef],
+        deletions: &[PendingDeletion],
+    ) -> Result<(), Refused> {
+        let held = self.deletions_at_once.as_ref().and_then(|bounds| bounds.holds(owned, keep, deletions));
+        let Some(held) = held else { return Ok(()) };
+        let line = confirm::deletions(&held.digest);
+        if self.confirmed.has(&line) {
+            return Ok(());
+        }
+        Err(self.refuse(Rule::DeletionsAtOnce, held.why, Some(line)))
+    }
+
+    /// Whether deletions at once have bounds here.
+    #[must_use]
+    pub fn bounds_deletions(&self) -> bool {
+        self.deletions_at_once.is_some()
     }
 
     /// Whether an object is in the agent's namespace, or is that, or one of those that the agent is installed with.

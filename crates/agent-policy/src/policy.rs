@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use roadstead_model::Guard;
+
 use crate::confirm::Confirmed;
 use crate::document;
 use crate::pattern::Pattern;
@@ -83,6 +85,8 @@ pub struct Policy {
     pub(crate) namespaces: List<String>,
     pub(crate) privileged: Setting,
     pub(crate) deletions_per_hour: Option<u32>,
+    /// The bounds of what one reconciliation deletes.
+    pub(crate) deletions_at_once: Option<Guard>,
     pub(crate) namespace_deletions: Setting,
     pub(crate) deletions_by_owner: Setting,
     pub(crate) drift_values: bool,

@@ -25,6 +25,8 @@ pub enum Rule {
     DeletedNamespaces,
     /// Deletions within an hour.
     DeletionsPerHour,
+    /// Deletions at once.
+    DeletionsAtOnce,
     /// Owners by which an object is deleted without anybody asking for it.
     Owners,
     /// Upgrades at all.
@@ -57,6 +59,7 @@ impl Rule {
             Self::Privileged => "privilegedWorkloads",
             Self::DeletedNamespaces => "deletions.namespaces",
             Self::DeletionsPerHour => "deletions.perHour",
+            Self::DeletionsAtOnce => "deletions.atOnce",
             Self::Owners => "deletions.byOwner",
             Self::Upgrades => "upgrades.allowed",
             Self::UpgradeRepository => "upgrades.repository",

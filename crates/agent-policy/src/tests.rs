@@ -7,7 +7,7 @@ use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use proptest::prelude::*;
-use roadstead_model::ObjectRef;
+use roadstead_model::{ObjectRef, PendingDeletion};
 use serde_json::{Value, json};
 
 use crate::{
@@ -95,6 +95,39 @@ fn the_agents_namespace_is_managed_by_the_hub_only_where_open_says_so_and_never_
 }
 
 #[test]
+fn what_goes_at_once_has_bounds_that_only_the_cluster_lifts() {
+    let objects = |names: std::ops::Range<usize>| -> Vec<ObjectRef> {
+        names.map(|number| reference("v1", "ConfigMap", "apps", &format!("map-{number}"))).collect()
+    };
+    let (owned, keep) = (objects(0..20), objects(3..20));
+    let pending = |objects: &[ObjectRef], uid: &str| -> Vec<PendingDeletion> {
+        let one =
+            |object: &ObjectRef| PendingDeletion { object: object.clone(), uid: uid.to_owned(), risk: None };
+        objects.iter().map(one).collect()
+    };
+    let going = pending(&owned[..3], "u");
+    assert_eq!(policy("preset: open").check_deletions(&owned, &[], &pending(&owned, "u")), Ok(()));
+    assert_eq!(
+        policy("preset: open\ndeletions: {atOnce: {}}").check_deletions(&owned, &keep, &going),
+        Ok(()),
+        "it is less than half"
+    );
+    for text in ["maxDeletions: 2", "maxPercent: 10"] {
+        let text = format!("preset: open\ndeletions: {{atOnce: {{{text}}}}}");
+        let refused = policy(&text).check_deletions(&owned, &keep, &going).expect_err(&text);
+        assert_eq!(refused.rule, Rule::DeletionsAtOnce);
+        let line = refused.confirm.expect("it can be confirmed");
+        let confirmed = read(&text, &line).expect("the line is understood");
+        assert_eq!(confirmed.check_deletions(&owned, &keep, &going), Ok(()));
+        // Just these objects, and not others of their names.
+        assert!(confirmed.check_deletions(&owned, &keep, &pending(&owned[..3], "v")).is_err(), "{text}");
+        assert!(confirmed.check_deletions(&owned, &[], &pending(&owned, "u")).is_err(), "{text}");
+    }
+    let all = policy("preset: open\ndeletions: {atOnce: {maxPercent: 100}}");
+    assert!(all.check_deletions(&owned, &[], &pending(&owned, "u")).is_err(), "everything");
+}
+
+#[test]
 fn what_is_not_understood_refuses_everything() {
     for text in [
         "",
@@ -105,6 +138,8 @@ fn what_is_not_understood_refuses_everything() {
         "preset: open\nkinds: {nevr: []}",
         "preset: open\nnamespaces: {never: ['a b']}",
         "preset: open\ndeletions: {perHour: -1}",
+        "preset: open\ndeletions: {atOnce: {maxPercent: 101}}",
+        "preset: open\ndeletions: {atOnce: {most: 1}}",
         "preset: open\nupgrades: {publicKey: none}",
         "preset: open\nupgrades: {minimumVersion: new}",
         "preset: open\npreset: locked",
