@@ -93,6 +93,14 @@ impl Kubectl {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
+    /// A client of the same server, for what is asked so often that kubectl's start would count.
+    ///
+    /// # Errors
+    /// When the kubeconfig cannot be used.
+    pub async fn client(&self) -> Result<kube::Client> {
+        self.reader.client().await
+    }
+
     /// Starts a line that does not end, such as a watch; it ends with the value.
     ///
     /// # Errors

@@ -54,12 +54,7 @@ impl Reader {
     /// When the server does not answer, or has no such object.
     pub(crate) async fn get(&self, args: &[&str]) -> Result<Value> {
         let question = Question::parse(args)?;
-        let read = Kubeconfig::read_from(&self.kubeconfig);
-        let kubeconfig = read.with_context(|| format!("read {}", self.kubeconfig.display()))?;
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-        let mut config = config.with_context(|| format!("use {}", self.kubeconfig.display()))?;
-        // Of the environment, as none of the kit's kubeconfigs names one: it would lead elsewhere.
-        config.proxy_url = None;
+        let config = self.config().await?;
         let namespace = question.namespace.as_deref().unwrap_or(&config.default_namespace).to_owned();
         let client = Client::try_from(config).context("make a client")?;
         let mut items = Vec::new();
@@ -86,6 +81,21 @@ impl Reader {
             }
         }
         Ok(json!({ "apiVersion": "v1", "kind": "List", "items": items }))
+    }
+
+    /// A client of the server's.
+    pub(crate) async fn client(&self) -> Result<Client> {
+        Client::try_from(self.config().await?).context("make a client")
+    }
+
+    async fn config(&self) -> Result<Config> {
+        let read = Kubeconfig::read_from(&self.kubeconfig);
+        let kubeconfig = read.with_context(|| format!("read {}", self.kubeconfig.display()))?;
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+        let mut config = config.with_context(|| format!("use {}", self.kubeconfig.display()))?;
+        // Of the environment, as none of the kit's kubeconfigs names one: it would lead elsewhere.
+        config.proxy_url = None;
+        Ok(config)
     }
 
     /// The resource of this name; asks again what there is where it is not known.

@@ -1,5 +1,7 @@
 //! What is due to be processed, and what wakes whoever processes it.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 
 use crate::ResourceUid;
@@ -76,9 +78,35 @@ impl Claim {
 pub struct Due {
     /// To be processed now.
     pub claims: Vec<Claim>,
+    /// Of which namespace each of these is.
+    pub namespaces: Vec<String>,
     /// When the next pass after these is due, of those that nobody has claimed; those that are taken alone aside, which
     /// follow each other.
     pub next: Option<Timestamp>,
+}
+
+/// How the places for passes are shared among namespaces.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shares {
+    /// How many places one namespace has at most.
+    pub at_most: usize,
+    /// How many each has.
+    pub held: BTreeMap<String, usize>,
+}
+
+impl Shares {
+    /// One namespace may have all places.
+    #[must_use]
+    pub fn unbounded() -> Self {
+        Self { at_most: usize::MAX, held: BTreeMap::new() }
+    }
+
+    /// Those that have all that they may have.
+    #[must_use]
+    pub fn spent(&self) -> Vec<&str> {
+        let spent = self.held.iter().filter(|(_, held)| **held >= self.at_most);
+        spent.map(|(namespace, _)| namespace.as_str()).collect()
+    }
 }
 
 /// What may be worth a pass.

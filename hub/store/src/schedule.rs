@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use roadstead_model::{Claim, Due, Queue, ReplicaId, ResourceUid, Topic};
+use roadstead_model::{Claim, Due, Queue, ReplicaId, ResourceUid, Shares, Topic};
 use uuid::Uuid;
 
 use crate::time::{from_sql, to_sql};
@@ -53,9 +53,13 @@ impl Tx {
     }
 }
 
+fn count(places: usize) -> i64 {
+    i64::try_from(places).unwrap_or(i64::MAX)
+}
+
 impl Store {
-    /// Claims up to `limit` passes that are due, oldest first, for `lease`; and one besides of those that were lost before,
-    /// where `suspect` says so. A pass whose lease is over is slow, which says nothing of its object; those of replicas
+    /// Claims up to `limit` passes that are due, oldest first, for `lease`, and of no namespace more than its share; and one besides of
+    /// those that were lost before, where `suspect` says so. A pass whose lease is over is slow, which says nothing of its object; those of replicas
     /// that are gone are freed, and counted, by [`Store::release_claims_of_dead_replicas`].
     ///
     /// # Errors
@@ -68,25 +72,32 @@ impl Store {
         lease: Duration,
         limit: i64,
         suspect: bool,
+        shares: &Shares,
     ) -> Result<Due, StoreError> {
         let what = "claim what is due";
         // One statement, since most loops find nothing most of the time. The next one in the index's own order: a `min`
         // would read all rows.
-        let rows: Vec<(Option<Uuid>, i64, i32, Option<::time::OffsetDateTime>)> = sqlx::query_as(
-            "WITH usual AS (SELECT uid FROM schedule
-                            WHERE kind = $1 AND due_at <= $3 AND (claimed_until IS NULL OR claimed_until < $3)
-                              AND lost = 0
-                            ORDER BY due_at LIMIT $5 FOR UPDATE SKIP LOCKED),
+        let rows: Vec<(Option<Uuid>, i64, i32, Option<::time::OffsetDateTime>, Option<String>)> = sqlx::query_as(
+            "WITH usual AS (SELECT s.uid, s.due_at, r.namespace FROM schedule s JOIN resource r ON r.uid = s.uid
+                            WHERE s.kind = $1 AND s.due_at <= $3 AND (s.claimed_until IS NULL OR s.claimed_until < $3)
+                              AND s.lost = 0 AND r.namespace <> ALL ($7)
+                            ORDER BY s.due_at LIMIT $5 FOR UPDATE OF s SKIP LOCKED),
+                  ranked AS (SELECT uid, coalesce(held.places, 0)
+                                         + row_number() OVER (PARTITION BY usual.namespace ORDER BY due_at) AS place
+                             FROM usual LEFT JOIN unnest($8::text[], $9::bigint[]) AS held (namespace, places)
+                               ON held.namespace = usual.namespace),
                   suspect AS (SELECT uid FROM schedule
                               WHERE kind = $1 AND due_at <= $3 AND (claimed_until IS NULL OR claimed_until < $3)
                                 AND lost > 0
                               ORDER BY due_at LIMIT $6 FOR UPDATE SKIP LOCKED),
                   claimed AS (UPDATE schedule SET claimed_by = $2, claimed_until = $4
-                              WHERE kind = $1 AND uid IN (SELECT uid FROM usual UNION ALL SELECT uid FROM suspect)
+                              WHERE kind = $1 AND uid IN (SELECT uid FROM ranked WHERE place <= $10
+                                                          UNION ALL SELECT uid FROM suspect)
                               RETURNING uid, wanted, lost)
-             SELECT uid, wanted, lost, NULL::timestamptz FROM claimed
+             SELECT claimed.uid, wanted, lost, NULL::timestamptz, namespace
+             FROM claimed LEFT JOIN resource ON resource.uid = claimed.uid
              UNION ALL
-             (SELECT NULL, 0, 0, due_at FROM schedule
+             (SELECT NULL, 0, 0, due_at, NULL FROM schedule
               WHERE kind = $1 AND due_at > $3 AND claimed_until IS NULL AND lost = 0 ORDER BY due_at LIMIT 1)",
         )
         .bind(queue.as_str())
@@ -95,12 +106,19 @@ impl Store {
         .bind(to_sql(now + lease))
         .bind(limit)
         .bind(i64::from(suspect))
+        .bind(shares.spent())
+        .bind(shares.held.keys().collect::<Vec<_>>())
+        .bind(shares.held.values().map(|places| count(*places)).collect::<Vec<_>>())
+        .bind(count(shares.at_most))
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query(what))?;
         let mut due = Due::default();
-        for (uid, wanted, lost, next) in rows {
-            due.claims.extend(uid.map(|uid| Claim { uid: ResourceUid(uid), queue, wanted, lost }));
+        for (uid, wanted, lost, next, namespace) in rows {
+            if let Some(uid) = uid {
+                due.claims.push(Claim { uid: ResourceUid(uid), queue, wanted, lost });
+                due.namespaces.push(namespace.unwrap_or_default());
+            }
             due.next = due.next.or(next.map(|next| from_sql(what, next)).transpose()?);
         }
         Ok(due)

@@ -1,11 +1,12 @@
 //! The loop behind all controllers: claim what is due in a queue, process it side by side, release it.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_hub_core::{Hub, HubError};
-use roadstead_model::{Claim, Queue, ResourceUid, Topic, chain};
+use roadstead_model::{Claim, Queue, ResourceUid, Shares, Topic, chain};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -89,18 +90,52 @@ impl Controller for Receivers {
     }
 }
 
+/// The places of each namespace that has some.
+#[derive(Default)]
+struct Held(Mutex<BTreeMap<String, usize>>);
+
+/// A place of a namespace; given back on drop.
+struct HeldPlace(Arc<Held>, String);
+
+impl Held {
+    fn now(&self) -> BTreeMap<String, usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn take(self: &Arc<Self>, namespace: String) -> HeldPlace {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(namespace.clone()).or_default() += 1;
+        HeldPlace(Arc::clone(self), namespace)
+    }
+}
+
+impl Drop for HeldPlace {
+    fn drop(&mut self) {
+        let mut held = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(places) = held.get_mut(&self.1) {
+            *places -= 1;
+            if *places == 0 {
+                held.remove(&self.1);
+            }
+        }
+    }
+}
+
 /// Runs until `stop`; then waits for the passes that are under way.
 pub(crate) async fn run<C: Controller>(hub: Hub, stop: CancellationToken, controller: C) {
     let controller = Arc::new(controller);
     let mut signals = hub.signals().subscribe(Topic::Due(C::QUEUE));
     let mut under_way = JoinSet::new();
+    let held = Arc::new(Held::default());
     while !stop.is_cancelled() {
         signals.mark_unchanged();
         while under_way.try_join_next().is_some() {}
         let free = C::CONCURRENCY.saturating_sub(under_way.len());
         let mut alone = hub.schedule.place_for_suspects();
-        let claimed = hub
-            .attempt("could not claim what is due", hub.schedule.claim_due(C::QUEUE, free, alone.is_some()));
+        // One namespace never has all places, however much of it is due: what others ask for does not wait for it.
+        let mut shares = Shares { at_most: (C::CONCURRENCY * 3).div_ceil(4), held: held.now() };
+        let spent = shares.spent().len();
+        let claim = hub.schedule.claim_due(C::QUEUE, free, alone.is_some(), &shares);
+        let claimed = hub.attempt("could not claim what is due", claim);
         let claimed = tokio::select! {
             claimed = claimed => claimed,
             () = stop.cancelled() => break,
@@ -108,22 +143,34 @@ pub(crate) async fn run<C: Controller>(hub: Hub, stop: CancellationToken, contro
         let nap = match claimed {
             Some(due) => {
                 let full = due.claims.len() >= free;
-                for claim in due.claims {
+                for (claim, namespace) in due.claims.into_iter().zip(due.namespaces) {
+                    *shares.held.entry(namespace.clone()).or_default() += 1;
                     let (hub, controller, stop) = (hub.clone(), Arc::clone(&controller), stop.clone());
                     let place = if claim.is_suspect() { alone.take() } else { None };
-                    under_way
-                        .spawn(async move { process(&hub, controller.as_ref(), claim, &stop, place).await });
+                    let its = held.take(namespace);
+                    under_way.spawn(async move {
+                        let next = process(&hub, controller.as_ref(), claim, &stop, place).await;
+                        drop(its);
+                        next
+                    });
                 }
                 drop(alone);
-                if full {
-                    // More may be due than there were places: go on as soon as one is free.
+                if !full && shares.spent().len() > spent {
+                    // Others may be due behind what this one has no places for.
+                    continue;
+                }
+                let nap = due.next.map_or(LONGEST_NAP, |next| until(&hub, next));
+                if full || spent > 0 {
+                    // More may be due than there were places: go on as soon as one is free, or others have something.
                     tokio::select! {
                         _ = under_way.join_next() => {}
+                        _ = signals.changed(), if !full => {}
+                        () = tokio::time::sleep(nap), if !full => {}
                         () = stop.cancelled() => {}
                     }
                     continue;
                 }
-                due.next.map_or(LONGEST_NAP, |next| until(&hub, next))
+                nap
             }
             None => AFTER_ERROR,
         };

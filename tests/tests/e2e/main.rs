@@ -16,6 +16,7 @@ mod deploy;
 mod dev_hub;
 mod drift;
 mod drift_reports;
+mod fairness;
 mod faults;
 mod fields;
 mod flux_handover;
