@@ -195,7 +195,7 @@ pub(crate) fn parse(namespace: &str, text: &str) -> Result<Policy, Malformed> {
     policy.namespaces.allowed = names("namespaces.allowed", &document.namespaces.allowed)?;
     policy.privileged = document.privileged_workloads.unwrap_or(policy.privileged);
     policy.deletions_per_hour = document.deletions.per_hour.or(policy.deletions_per_hour);
-    policy.deletions_at_once = document.deletions.at_once.map(at_once).transpose()?;
+    policy.deletions_at_once = document.deletions.at_once.as_ref().map(at_once).transpose()?;
     policy.namespace_deletions = document.deletions.namespaces.unwrap_or(policy.namespace_deletions);
     policy.deletions_by_owner = document.deletions.by_owner.unwrap_or(policy.deletions_by_owner);
     policy.drift_values = document.drift.values.unwrap_or(policy.drift_values);
@@ -205,7 +205,7 @@ pub(crate) fn parse(namespace: &str, text: &str) -> Result<Policy, Malformed> {
 }
 
 /// The bounds of deletions at once: those of a `spec.guard`, and the same where one is left out.
-fn at_once(fields: AtOnce) -> Result<Guard, Malformed> {
+fn at_once(fields: &AtOnce) -> Result<Guard, Malformed> {
     let default = Guard::default();
     let max_percent = fields.max_percent.unwrap_or(default.max_percent);
     if max_percent > 100 {

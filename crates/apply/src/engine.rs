@@ -277,7 +277,7 @@ impl Engine {
             Err(refusal) => refusal,
         };
         if !refusal.is_not_served() {
-            return self.unless_not_found(object, &refusal).map(|()| None);
+            return unless_not_found(object, &refusal).map_or(Ok(None), Err);
         }
         self.discovery.forget(&object.group);
         let Some(resource) = self.resource(object).await? else { return Ok(None) };
@@ -287,12 +287,8 @@ impl Engine {
                 let message = "it says that it serves this kind, and does not".to_owned();
                 Err(ObjectFailure { object: object.clone(), kind: FailureKind::Unavailable, message })
             }
-            Err(refusal) => self.unless_not_found(object, &refusal).map(|()| None),
+            Err(refusal) => unless_not_found(object, &refusal).map_or(Ok(None), Err),
         }
-    }
-
-    fn unless_not_found(&self, object: &ObjectRef, refusal: &Refusal) -> Result<(), ObjectFailure> {
-        if refusal.is_not_found() { Ok(()) } else { Err(explain(object, refusal, is_secret(object))) }
     }
 
     /// Reads one object at its path, where it is going to be written.
@@ -308,10 +304,15 @@ impl Engine {
                     // The next one asks what is served now.
                     self.discovery.forget(&object.group);
                 }
-                self.unless_not_found(object, &refusal).map(|()| None)
+                unless_not_found(object, &refusal).map_or(Ok(None), Err)
             }
         }
     }
+}
+
+/// What was said of an object; none if it is that there is no such object.
+fn unless_not_found(object: &ObjectRef, refusal: &Refusal) -> Option<ObjectFailure> {
+    (!refusal.is_not_found()).then(|| explain(object, refusal, is_secret(object)))
 }
 
 /// Whether what is said of an object may hold a Secret's values.

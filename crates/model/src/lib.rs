@@ -54,6 +54,6 @@ pub use offline::{Offline, OfflinePolicy};
 pub use order::{AgentOrder, OrderKind, OrderState};
 pub use reason::Reason;
 pub use revision::{Revision, RevisionError};
-pub use schedule::{Claim, Due, Queue, Shares, Topic};
+pub use schedule::{Claim, Due, Queue, Room, Topic};
 pub use substitute::{FoundVariables, GivenVariables, Substitute, VariablesFrom, VariablesKind};
 pub use trigger::Trigger;

@@ -85,26 +85,30 @@ pub struct Due {
     pub next: Option<Timestamp>,
 }
 
-/// How the places for passes are shared among namespaces.
+/// What a loop has places for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shares {
-    /// How many places one namespace has at most.
-    pub at_most: usize,
-    /// How many each has.
+pub struct Room {
+    /// How many are free.
+    pub free: usize,
+    /// Whether one [suspect](Claim::is_suspect) may be among them.
+    pub suspect: bool,
+    /// How many one namespace has at most.
+    pub of_one: usize,
+    /// How many each namespace has.
     pub held: BTreeMap<String, usize>,
 }
 
-impl Shares {
-    /// One namespace may have all places.
+impl Room {
+    /// So many free places, of which one namespace may have all.
     #[must_use]
-    pub fn unbounded() -> Self {
-        Self { at_most: usize::MAX, held: BTreeMap::new() }
+    pub fn of(free: usize, suspect: bool) -> Self {
+        Self { free, suspect, of_one: usize::MAX, held: BTreeMap::new() }
     }
 
-    /// Those that have all that they may have.
+    /// The namespaces that have all that they may have.
     #[must_use]
     pub fn spent(&self) -> Vec<&str> {
-        let spent = self.held.iter().filter(|(_, held)| **held >= self.at_most);
+        let spent = self.held.iter().filter(|(_, held)| **held >= self.of_one);
         spent.map(|(namespace, _)| namespace.as_str()).collect()
     }
 }

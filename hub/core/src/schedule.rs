@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use roadstead_api::{AnyApplier, AnySource, ConditionStatus, Reference};
 use roadstead_hub_store::{Store, Stored};
-use roadstead_model::{Claim, Digest, Due, Queue, Reason, ReplicaId, ResourceUid, Shares};
+use roadstead_model::{Claim, Digest, Due, Queue, Reason, ReplicaId, ResourceUid, Room};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::HubError;
@@ -43,21 +43,13 @@ impl Schedule {
         }
     }
 
-    /// Claims passes that are due; of those that may have ended a replica ([`Claim::is_suspect`]) one at most, and none
-    /// without a [`Self::place_for_suspects`]; and of no namespace more than its share.
+    /// Claims passes that are due, as many as there is room for; of those that may have ended a replica ([`Claim::is_suspect`]) one at most, and
+    /// none without a [`Self::place_for_suspects`].
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn claim_due(
-        &self,
-        queue: Queue,
-        limit: usize,
-        suspect: bool,
-        shares: &Shares,
-    ) -> Result<Due, HubError> {
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let suspect = suspect && limit > 0;
-        Ok(self.store.claim_due(queue, self.replica, self.clock.now(), LEASE, limit, suspect, shares).await?)
+    pub async fn claim_due(&self, queue: Queue, room: &Room) -> Result<Due, HubError> {
+        Ok(self.store.claim_due(queue, self.replica, self.clock.now(), LEASE, room).await?)
     }
 
     /// The one place in this process for a pass that may end it. Were there two of them at once, none would be known to be

@@ -10,7 +10,7 @@ use roadstead_api::KindId;
 use roadstead_budget::PoolName;
 use roadstead_hub_link::LinkOptions;
 use roadstead_hub_store::AtRest;
-use roadstead_model::{ApplierUid, Attempt, Digest, DispatchKey, Queue, Reason, ReplicaId, Shares};
+use roadstead_model::{ApplierUid, Attempt, Digest, DispatchKey, Queue, Reason, ReplicaId, Room};
 use roadstead_proto::v1;
 use roadstead_proto::v1::agent_message::Body as Said;
 use roadstead_proto::v1::hub_message::Body as Say;
@@ -545,8 +545,7 @@ async fn a_flood_of_anonymous_clients_leaves_an_agent_the_time_for_its_handshake
 async fn passed(site: &Site, agent: &Agent, name: &str, next: Timestamp) -> Result<DispatchKey> {
     let (key, replica) = (site.dispatch(agent.cluster, name, &[]).await?, ReplicaId::random());
     let now = site.store.now().await?;
-    let due =
-        site.store.claim_due(Queue::Applier, replica, now, PATIENCE, 10, false, &Shares::unbounded()).await?;
+    let due = site.store.claim_due(Queue::Applier, replica, now, PATIENCE, &Room::of(10, false)).await?;
     let claim = due.claims.into_iter().find(|claim| claim.uid == key.applier.into());
     site.store.release(replica, claim.context("a pass that is due")?, next).await?;
     Ok(key)
@@ -555,11 +554,7 @@ async fn passed(site: &Site, agent: &Agent, name: &str, next: Timestamp) -> Resu
 /// When the first pass is due that is not due yet.
 async fn next_pass(site: &Site) -> Result<Option<Timestamp>> {
     let (now, replica) = (site.store.now().await?, ReplicaId::random());
-    Ok(site
-        .store
-        .claim_due(Queue::Applier, replica, now, PATIENCE, 0, false, &Shares::unbounded())
-        .await?
-        .next)
+    Ok(site.store.claim_due(Queue::Applier, replica, now, PATIENCE, &Room::of(0, false)).await?.next)
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use roadstead_model::{Claim, Due, Queue, ReplicaId, ResourceUid, Shares, Topic};
+use roadstead_model::{Claim, Due, Queue, ReplicaId, ResourceUid, Room, Topic};
 use uuid::Uuid;
 
 use crate::time::{from_sql, to_sql};
@@ -53,13 +53,16 @@ impl Tx {
     }
 }
 
+/// A claim and its namespace; or when the next pass is due.
+type ClaimRow = (Option<Uuid>, i64, i32, Option<::time::OffsetDateTime>, Option<String>);
+
 fn count(places: usize) -> i64 {
     i64::try_from(places).unwrap_or(i64::MAX)
 }
 
 impl Store {
-    /// Claims up to `limit` passes that are due, oldest first, for `lease`, and of no namespace more than its share; and one besides of
-    /// those that were lost before, where `suspect` says so. A pass whose lease is over is slow, which says nothing of its object; those of replicas
+    /// Claims as many passes as there is room for, oldest first, for `lease`; and one besides of those that were lost before, where there
+    /// is room for a suspect. A pass whose lease is over is slow, which says nothing of its object; those of replicas
     /// that are gone are freed, and counted, by [`Store::release_claims_of_dead_replicas`].
     ///
     /// # Errors
@@ -70,14 +73,12 @@ impl Store {
         replica: ReplicaId,
         now: Timestamp,
         lease: Duration,
-        limit: i64,
-        suspect: bool,
-        shares: &Shares,
+        room: &Room,
     ) -> Result<Due, StoreError> {
         let what = "claim what is due";
         // One statement, since most loops find nothing most of the time. The next one in the index's own order: a `min`
         // would read all rows.
-        let rows: Vec<(Option<Uuid>, i64, i32, Option<::time::OffsetDateTime>, Option<String>)> = sqlx::query_as(
+        let rows: Vec<ClaimRow> = sqlx::query_as(
             "WITH usual AS (SELECT s.uid, s.due_at, r.namespace FROM schedule s JOIN resource r ON r.uid = s.uid
                             WHERE s.kind = $1 AND s.due_at <= $3 AND (s.claimed_until IS NULL OR s.claimed_until < $3)
                               AND s.lost = 0 AND r.namespace <> ALL ($7)
@@ -104,12 +105,12 @@ impl Store {
         .bind(replica.0)
         .bind(to_sql(now))
         .bind(to_sql(now + lease))
-        .bind(limit)
-        .bind(i64::from(suspect))
-        .bind(shares.spent())
-        .bind(shares.held.keys().collect::<Vec<_>>())
-        .bind(shares.held.values().map(|places| count(*places)).collect::<Vec<_>>())
-        .bind(count(shares.at_most))
+        .bind(count(room.free))
+        .bind(i64::from(room.suspect && room.free > 0))
+        .bind(room.spent())
+        .bind(room.held.keys().collect::<Vec<_>>())
+        .bind(room.held.values().map(|places| count(*places)).collect::<Vec<_>>())
+        .bind(count(room.of_one))
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query(what))?;

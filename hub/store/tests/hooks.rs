@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use roadstead_hub_store::{Key, Sealer, Store};
-use roadstead_model::{Queue, ReplicaId, ResourceUid, Shares};
+use roadstead_model::{Queue, ReplicaId, ResourceUid, Room};
 use roadstead_tests::TestDatabase;
 use sqlx::migrate::Migrator;
 use uuid::Uuid;
@@ -77,15 +77,7 @@ async fn receivers_of_an_older_version_are_looked_at() -> Result<()> {
     let store = open(&database).await?;
     let now = store.now().await?;
     let due = store
-        .claim_due(
-            Queue::Receiver,
-            ReplicaId::random(),
-            now,
-            Duration::from_secs(60),
-            10,
-            false,
-            &Shares::unbounded(),
-        )
+        .claim_due(Queue::Receiver, ReplicaId::random(), now, Duration::from_secs(60), &Room::of(10, false))
         .await?;
     let mut claimed: Vec<ResourceUid> = due.claims.iter().map(|claim| claim.uid).collect();
     claimed.sort_unstable_by_key(|uid| uid.0);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use roadstead_api::{KindId, Reference};
 use roadstead_hub_store::{Key, Sealer, Store, StoreError};
-use roadstead_model::{ApplierUid, AttemptKind, ClusterUid, Queue, ReplicaId, Shares};
+use roadstead_model::{ApplierUid, AttemptKind, ClusterUid, Queue, ReplicaId, Room};
 use roadstead_tests::{TestDatabase, eventually};
 use serde_json::json;
 use sqlx::migrate::Migrator;
@@ -47,15 +47,7 @@ async fn an_older_database_is_brought_up_to_date_and_what_was_due_is_due() -> Re
     let store = open(&database).await?;
     let now = store.now().await?;
     let due = store
-        .claim_due(
-            Queue::Applier,
-            ReplicaId::random(),
-            now,
-            Duration::from_secs(60),
-            10,
-            false,
-            &Shares::unbounded(),
-        )
+        .claim_due(Queue::Applier, ReplicaId::random(), now, Duration::from_secs(60), &Room::of(10, false))
         .await?;
     ensure!(due.claims.len() == 1, "{due:?}");
     store.close().await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_hub_core::{Hub, HubError};
-use roadstead_model::{Claim, Queue, ResourceUid, Shares, Topic, chain};
+use roadstead_model::{Claim, Queue, ResourceUid, Room, Topic, chain};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -132,9 +132,10 @@ pub(crate) async fn run<C: Controller>(hub: Hub, stop: CancellationToken, contro
         let free = C::CONCURRENCY.saturating_sub(under_way.len());
         let mut alone = hub.schedule.place_for_suspects();
         // One namespace never has all places, however much of it is due: what others ask for does not wait for it.
-        let mut shares = Shares { at_most: (C::CONCURRENCY * 3).div_ceil(4), held: held.now() };
-        let spent = shares.spent().len();
-        let claim = hub.schedule.claim_due(C::QUEUE, free, alone.is_some(), &shares);
+        let of_one = (C::CONCURRENCY * 3).div_ceil(4);
+        let mut room = Room { free, suspect: alone.is_some(), of_one, held: held.now() };
+        let spent = room.spent().len();
+        let claim = hub.schedule.claim_due(C::QUEUE, &room);
         let claimed = hub.attempt("could not claim what is due", claim);
         let claimed = tokio::select! {
             claimed = claimed => claimed,
@@ -144,7 +145,7 @@ pub(crate) async fn run<C: Controller>(hub: Hub, stop: CancellationToken, contro
             Some(due) => {
                 let full = due.claims.len() >= free;
                 for (claim, namespace) in due.claims.into_iter().zip(due.namespaces) {
-                    *shares.held.entry(namespace.clone()).or_default() += 1;
+                    *room.held.entry(namespace.clone()).or_default() += 1;
                     let (hub, controller, stop) = (hub.clone(), Arc::clone(&controller), stop.clone());
                     let place = if claim.is_suspect() { alone.take() } else { None };
                     let its = held.take(namespace);
@@ -155,7 +156,7 @@ pub(crate) async fn run<C: Controller>(hub: Hub, stop: CancellationToken, contro
                     });
                 }
                 drop(alone);
-                if !full && shares.spent().len() > spent {
+                if !full && room.spent().len() > spent {
                     // Others may be due behind what this one has no places for.
                     continue;
                 }

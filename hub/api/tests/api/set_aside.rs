@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use roadstead_hub_core::{Hub, HubOptions, SystemClock};
-use roadstead_model::{Claim, Queue, Shares};
+use roadstead_model::{Claim, Queue, Room};
 use serde_json::Value;
 
 use crate::support::{Replica, Site};
@@ -23,7 +23,7 @@ async fn bury(site: &Site, ended: Hub) -> Result<()> {
 }
 
 async fn claims(hub: &Hub) -> Result<Vec<Claim>> {
-    Ok(hub.schedule.claim_due(Queue::Applier, 10, true, &Shares::unbounded()).await?.claims)
+    Ok(hub.schedule.claim_due(Queue::Applier, &Room::of(10, true)).await?.claims)
 }
 
 async fn object(replica: &Replica, name: &str) -> Result<Value> {

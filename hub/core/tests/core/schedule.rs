@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use jiff::Timestamp;
-use roadstead_model::{Queue, Shares, Topic};
+use roadstead_model::{Queue, Room, Topic};
 
 use crate::support::{Site, git_repository};
 
@@ -12,19 +12,19 @@ use crate::support::{Site, git_repository};
 async fn a_loop_is_told_what_is_due_and_when_the_next_one_is() -> Result<()> {
     let site = Site::new().await?;
     site.apply(git_repository("default", "one", "https://git.example.test/one")).await?;
-    let due = site.hub.schedule.claim_due(Queue::Source, 10, false, &Shares::unbounded()).await?;
+    let due = site.hub.schedule.claim_due(Queue::Source, &Room::of(10, false)).await?;
     ensure!(due.claims.len() == 1 && due.next.is_none(), "{due:?}");
-    let others = site.hub.schedule.claim_due(Queue::Applier, 10, false, &Shares::unbounded()).await?;
+    let others = site.hub.schedule.claim_due(Queue::Applier, &Room::of(10, false)).await?;
     ensure!(others.claims.is_empty() && others.next.is_none(), "a source is not a Kustomization: {others:?}");
 
-    let again = site.hub.schedule.claim_due(Queue::Source, 10, false, &Shares::unbounded()).await?;
+    let again = site.hub.schedule.claim_due(Queue::Source, &Room::of(10, false)).await?;
     ensure!(again.claims.is_empty() && again.next.is_none(), "what is claimed is nobody else's: {again:?}");
 
     let later = site.hub.now() + Duration::from_secs(3600);
     for claim in due.claims {
         site.hub.schedule.release_claim(claim, later).await?;
     }
-    let due = site.hub.schedule.claim_due(Queue::Source, 10, false, &Shares::unbounded()).await?;
+    let due = site.hub.schedule.claim_due(Queue::Source, &Room::of(10, false)).await?;
     ensure!(due.claims.is_empty(), "{due:?}");
     ensure!(due.next.map(Timestamp::as_microsecond) == Some(later.as_microsecond()), "{due:?}, not {later}");
 
@@ -32,10 +32,10 @@ async fn a_loop_is_told_what_is_due_and_when_the_next_one_is() -> Result<()> {
     site.apply(git_repository("default", "two", "https://git.example.test/two")).await?;
     site.apply(git_repository("default", "three", "https://git.example.test/three")).await?;
     for left in [1, 0] {
-        let due = site.hub.schedule.claim_due(Queue::Source, 1, false, &Shares::unbounded()).await?;
+        let due = site.hub.schedule.claim_due(Queue::Source, &Room::of(1, false)).await?;
         ensure!(due.claims.len() == 1, "{left} left: {due:?}");
     }
-    let due = site.hub.schedule.claim_due(Queue::Source, 1, false, &Shares::unbounded()).await?;
+    let due = site.hub.schedule.claim_due(Queue::Source, &Room::of(1, false)).await?;
     ensure!(due.claims.is_empty() && due.next.is_some(), "{due:?}");
     site.close().await;
     Ok(())
@@ -46,16 +46,14 @@ async fn an_object_is_due_in_two_queues_and_each_has_its_own_pass() -> Result<()
     let site = Site::new().await?;
     site.apply(git_repository("default", "one", "https://git.example.test/one")).await?;
     let schedule = &site.hub.schedule;
-    let [source] = schedule.claim_due(Queue::Source, 10, false, &Shares::unbounded()).await?.claims[..]
-    else {
+    let [source] = schedule.claim_due(Queue::Source, &Room::of(10, false)).await?.claims[..] else {
         anyhow::bail!("it is not due")
     };
     // Another controller is to process it meanwhile.
     let mut tx = site.store.begin().await?;
     tx.enqueue(Queue::Namespace, &[source.uid]).await?;
     tx.commit().await?;
-    let [other] = schedule.claim_due(Queue::Namespace, 10, false, &Shares::unbounded()).await?.claims[..]
-    else {
+    let [other] = schedule.claim_due(Queue::Namespace, &Room::of(10, false)).await?.claims[..] else {
         anyhow::bail!("it is not due there")
     };
     ensure!(other.uid == source.uid);
@@ -63,16 +61,16 @@ async fn an_object_is_due_in_two_queues_and_each_has_its_own_pass() -> Result<()
     let later = site.hub.now() + Duration::from_secs(3600);
     schedule.release_claim(other, site.hub.now()).await?;
     ensure!(
-        schedule.claim_due(Queue::Source, 10, false, &Shares::unbounded()).await?.claims.is_empty(),
+        schedule.claim_due(Queue::Source, &Room::of(10, false)).await?.claims.is_empty(),
         "the first is still claimed"
     );
     schedule.release_claim(source, later).await?;
     ensure!(
-        schedule.claim_due(Queue::Source, 10, false, &Shares::unbounded()).await?.claims.is_empty(),
+        schedule.claim_due(Queue::Source, &Room::of(10, false)).await?.claims.is_empty(),
         "the first is due later"
     );
     ensure!(
-        schedule.claim_due(Queue::Namespace, 10, false, &Shares::unbounded()).await?.claims.len() == 1,
+        schedule.claim_due(Queue::Namespace, &Room::of(10, false)).await?.claims.len() == 1,
         "the other is due at once"
     );
     site.close().await;
@@ -112,18 +110,19 @@ async fn no_namespace_has_all_places() -> Result<()> {
         site.apply(git_repository("greedy", &format!("of-many-{number}"), url)).await?;
     }
     site.apply(git_repository("modest", "of-few", url)).await?;
-    let mut shares = Shares { at_most: 6, held: [("other".to_owned(), 2)].into() };
+    let held = [("other".to_owned(), 2)].into();
+    let mut room = Room { free: 8, suspect: false, of_one: 6, held };
     let of = |namespaces: &[String], name: &str| namespaces.iter().filter(|one| *one == name).count();
     // What is due the longest is first, but for what is beyond the share.
-    let due = site.hub.schedule.claim_due(Queue::Source, 8, false, &shares).await?;
+    let due = site.hub.schedule.claim_due(Queue::Source, &room).await?;
     ensure!(of(&due.namespaces, "greedy") == 6 && due.claims.len() == 6, "{due:?}");
-    shares.held.insert("greedy".to_owned(), 6);
-    ensure!(shares.spent() == ["greedy"], "{shares:?}");
-    let due = site.hub.schedule.claim_due(Queue::Source, 2, false, &shares).await?;
+    room.held.insert("greedy".to_owned(), 6);
+    ensure!(room.spent() == ["greedy"], "{room:?}");
+    let due = site.hub.schedule.claim_due(Queue::Source, &Room { free: 2, ..room.clone() }).await?;
     ensure!(due.namespaces == ["modest"] && due.claims.len() == 1, "{due:?}");
     // As some of its places are given back, it gets so many again.
-    shares.held.insert("greedy".to_owned(), 4);
-    let due = site.hub.schedule.claim_due(Queue::Source, 8, false, &shares).await?;
+    room.held.insert("greedy".to_owned(), 4);
+    let due = site.hub.schedule.claim_due(Queue::Source, &room).await?;
     ensure!(of(&due.namespaces, "greedy") == 2 && due.claims.len() == 2, "{due:?}");
     site.close().await;
     Ok(())
