@@ -36,6 +36,7 @@ mod pins;
 mod pipeline;
 mod receivers;
 mod rekey;
+mod remote_bases;
 mod restore;
 mod rules;
 mod secrets;

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use crate::tree::TreePath;
 
-/// What kustomize gives Git where the URL does not say it.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(27);
+/// Characters of a URL that are shown.
+const MOST_SHOWN: usize = 300;
+/// Parameters that may be shown.
+const SHOWN: [&str; 4] = ["ref", "version", "submodules", "timeout"];
 
 /// A remote resource as a kustomization names it.
 ///
@@ -41,11 +43,33 @@ pub struct RemoteRepository {
     pub reference: String,
     /// Whether its submodules are part of it.
     pub submodules: bool,
-    /// How long one of Git's commands may take.
-    pub timeout: Duration,
+    /// How long one of Git's commands may take, where it says so.
+    pub timeout: Option<Duration>,
 }
 
 impl RemoteUrl {
+    /// `text` as messages may show it: without what may be credentials.
+    ///
+    /// ```
+    /// use roadstead_kustomize::RemoteUrl;
+    ///
+    /// let shown = RemoteUrl::shown("https://me:secret@git.example.com/org/repo//base?ref=v1&token=secret");
+    /// assert_eq!(shown, "https://git.example.com/org/repo//base?ref=v1");
+    /// ```
+    pub fn shown(text: &str) -> String {
+        let (place, query) = text.split_once('?').unwrap_or((text, ""));
+        let query = query.split('#').next().unwrap_or_default();
+        let (scheme, rest) = place.split_once("://").map_or(("", place), |(scheme, rest)| (scheme, rest));
+        let end = rest.find('/').unwrap_or(rest.len());
+        // Behind an `@` in the path stands a part of the path.
+        let rest = rest[..end].rfind('@').map_or(rest, |at| &rest[at + 1..]);
+        let separator = if scheme.is_empty() { "" } else { "://" };
+        let is_shown = |pair: &&str| SHOWN.contains(&pair.split('=').next().unwrap_or_default());
+        let query: Vec<&str> = query.split('&').filter(is_shown).collect();
+        let query = if query.is_empty() { String::new() } else { format!("?{}", query.join("&")) };
+        format!("{scheme}{separator}{rest}{query}").chars().take(MOST_SHOWN).collect()
+    }
+
     /// Reads what stands in the place of a path; none where that is a path.
     pub fn parse(text: &str) -> Option<Self> {
         let is_http = ["http://", "https://"].iter().any(|scheme| without_prefix(text, scheme).is_some());
@@ -59,7 +83,8 @@ impl RemoteUrl {
         let Some(file) = &self.file else { return self.repository.is_some() };
         let path = file.split('?').next().unwrap_or_default().splitn(4, '/').nth(3).unwrap_or_default();
         let ends = |name: &str| name.ends_with(".git");
-        self.repository.is_some() && (path.contains("//") || path.contains("_git/") || path.split('/').any(ends))
+        self.repository.is_some()
+            && (path.contains("//") || path.contains("_git/") || path.split('/').any(ends))
     }
 }
 
@@ -72,7 +97,8 @@ impl RemoteRepository {
         let (host, rest) = host(place)?;
         let whole = host == "file://";
         let (repository, path) = split_at_mark(rest).or_else(|| split_by_length(rest, whole))?;
-        let path = TreePath::new(path.strip_prefix('/').unwrap_or(path)).filter(|_| !repository.is_empty())?;
+        let path =
+            TreePath::new(path.strip_prefix('/').unwrap_or(path)).filter(|_| !repository.is_empty())?;
         let Query { reference, submodules, timeout } = Query::parse(query).unwrap_or_default();
         Some(Self { url: format!("{host}{repository}"), path, reference, submodules, timeout })
     }
@@ -106,7 +132,8 @@ fn host(text: &str) -> Option<(String, &str)> {
         return None;
     }
     let slash = text.find('/');
-    let colon = text.find(':').filter(|colon| is_scp && slash.is_none_or(|slash| *colon > 0 && *colon < slash));
+    let colon =
+        text.find(':').filter(|colon| is_scp && slash.is_none_or(|slash| *colon > 0 && *colon < slash));
     let end = colon.or(slash)? + 1;
     let (host, rest) = text.split_at(end);
     if is_github {
@@ -148,12 +175,12 @@ fn split_by_length(text: &str, whole: bool) -> Option<(&str, &str)> {
 struct Query {
     reference: String,
     submodules: bool,
-    timeout: Duration,
+    timeout: Option<Duration>,
 }
 
 impl Default for Query {
     fn default() -> Self {
-        Self { reference: String::new(), submodules: true, timeout: DEFAULT_TIMEOUT }
+        Self { reference: String::new(), submodules: true, timeout: None }
     }
 }
 
@@ -180,7 +207,7 @@ impl Query {
             "0" | "f" | "F" | "false" | "FALSE" | "False" => query.submodules = false,
             _ => {}
         }
-        query.timeout = duration(first("timeout")).unwrap_or(DEFAULT_TIMEOUT);
+        query.timeout = duration(first("timeout"));
         Some(query)
     }
 }
@@ -211,7 +238,8 @@ fn duration(text: &str) -> Option<Duration> {
     while !rest.is_empty() {
         let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
         let number: f64 = rest[..end].parse().ok()?;
-        let unit_end = rest[end..].find(|c: char| c.is_ascii_digit() || c == '.').map_or(rest.len(), |at| end + at);
+        let unit_end =
+            rest[end..].find(|c: char| c.is_ascii_digit() || c == '.').map_or(rest.len(), |at| end + at);
         let unit = match &rest[end..unit_end] {
             "ns" => 1e-9,
             "us" | "µs" => 1e-6,
@@ -258,7 +286,7 @@ mod tests {
     fn timeouts_are_seconds_or_durations() {
         let timeout = |text: &str| {
             let url = format!("https://git.example.com/a/b?timeout={text}");
-            RemoteRepository::parse(&url).unwrap().timeout.as_secs_f64()
+            RemoteRepository::parse(&url).unwrap().timeout.map_or(27.0, |timeout| timeout.as_secs_f64())
         };
         for (text, seconds) in [
             ("90", 90.0),
@@ -274,6 +302,26 @@ mod tests {
         ] {
             assert!((timeout(text) - seconds).abs() < 1e-9, "{text}: {}", timeout(text));
         }
+    }
+
+    #[test]
+    fn what_may_be_credentials_is_not_shown() {
+        for text in [
+            "https://hunter2@git.example.com/a/b",
+            "https://u:hunter2@git.example.com/a/b?ref=v1",
+            "https://git.example.com/a/b?token=hunter2&ref=v1",
+            "https://git.example.com/a/b?ref=v1#hunter2",
+            "hunter2@git.example.com:a/b",
+            "u:hunter2@git.example.com:a/b",
+            "ssh://git:hunter2@git.example.com/a/b",
+        ] {
+            let shown = RemoteUrl::shown(text);
+            assert!(!shown.contains("hunter2") && shown.contains("git.example.com"), "{text}: {shown}");
+        }
+        assert_eq!(
+            RemoteUrl::shown("https://h/a@v1/b?ref=x&submodules=0"),
+            "https://h/a@v1/b?ref=x&submodules=0"
+        );
     }
 
     #[test]
