@@ -27,6 +27,8 @@ pub(crate) use asked::Asked;
 
 /// Looks that wait or are under way, each of a few kilobytes. Who finds no place asks again with the next pass.
 const MOST_LOOKS: usize = 256;
+/// Of these, so many may be for one namespace.
+const MOST_OF_A_NAMESPACE: usize = 64;
 /// Appliers that are woken by one look. Others find out by themselves a moment later.
 const MOST_WAITING: usize = 1_000;
 /// Servers whose advertisements are kept, each in 6 KiB at most.
@@ -46,11 +48,18 @@ pub struct Remotes {
     options: Arc<HubOptions>,
     sources: Arc<Sources>,
     hosts: Arc<ListedHosts>,
-    /// Who waits for the looks that this replica is to make, by their keys.
-    waiting: Mutex<HashMap<String, Vec<ResourceUid>>>,
+    /// The looks that this replica is to make, by their keys.
+    waiting: Mutex<HashMap<String, Waiting>>,
     looks: mpsc::Sender<Look>,
     next: tokio::sync::Mutex<mpsc::Receiver<Look>>,
     known: Mutex<HashMap<String, KnownServer>>,
+}
+
+/// Who waits for a look.
+struct Waiting {
+    /// For which it is made first.
+    namespace: String,
+    by: Vec<ResourceUid>,
 }
 
 /// A look at a remote resource that is to be made.
@@ -188,16 +197,21 @@ impl Remotes {
     /// Asks for a look, unless one is under way.
     fn ask(&self, asked: Asked, namespace: &str, by: Option<ResourceUid>, is_asked_for: bool) {
         let mut waiting = self.waiting();
-        if let Some(all) = waiting.get_mut(&asked.key) {
+        if let Some(Waiting { by: all, .. }) = waiting.get_mut(&asked.key) {
             if let Some(by) = by.filter(|by| all.len() < MOST_WAITING && !all.contains(by)) {
                 all.push(by);
             }
             return;
         }
+        let of_namespace = waiting.values().filter(|other| other.namespace == namespace).count();
+        if waiting.len() >= MOST_LOOKS || of_namespace >= MOST_OF_A_NAMESPACE {
+            return;
+        }
         let key = asked.key.clone();
         let look = Look { asked, namespace: namespace.to_owned(), is_asked_for };
-        if waiting.len() < MOST_LOOKS && self.looks.try_send(look).is_ok() {
-            waiting.insert(key, by.into_iter().collect());
+        if self.looks.try_send(look).is_ok() {
+            let who = Waiting { namespace: namespace.to_owned(), by: by.into_iter().collect() };
+            waiting.insert(key, who);
         }
     }
 
@@ -210,7 +224,7 @@ impl Remotes {
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, HashMap<String, Vec<ResourceUid>>> {
+    fn waiting(&self) -> MutexGuard<'_, HashMap<String, Waiting>> {
         // Whole at any time.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -15,6 +15,8 @@ use crate::remotes::{self, Asked, Known, UNAVAILABLE, Wanted};
 const MOST: usize = 32;
 /// Who asks for a reconciliation wants to have what is there now.
 const JUST_NOW: Duration = Duration::from_secs(5);
+/// What is rendered anew goes by what was seen less than this ago: who changes a base and then what builds on it wants both.
+const RECENTLY: Duration = Duration::from_secs(30);
 /// A render that waits for a look is made again after this, at the latest. (It is told when that is done.)
 pub(super) const LOOKING: Duration = Duration::from_secs(5);
 
@@ -54,7 +56,7 @@ impl Delivery {
         let wanted = Wanted {
             by: seen.stored.uid,
             namespace: &seen.stored.namespace,
-            fresh: if is_asked_for { JUST_NOW } else { interval },
+            fresh: if is_asked_for { JUST_NOW } else { interval.min(RECENTLY) },
             retry: if is_asked_for { JUST_NOW } else { retry.min(interval) },
             is_asked_for,
         };

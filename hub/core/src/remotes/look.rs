@@ -55,7 +55,7 @@ impl Remotes {
         let found = RemoteResource { looked_at, known_at: self.clock.now(), failure, held };
         let mut tx = self.store.begin().await?;
         let Some(before) = tx.record_remote_resource(key, &found).await? else { return Ok(()) };
-        let mut woken = self.waiting().get(key).cloned().unwrap_or_default();
+        let mut woken = self.waiting().get(key).map(|waiting| waiting.by.clone()).unwrap_or_default();
         let was = before.as_ref().map(identity);
         if was != Some(identity(&found)) {
             woken.extend(tx.rendered_by_name(&name_of(&look.asked)).await?);
