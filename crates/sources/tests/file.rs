@@ -1,5 +1,7 @@
 //! Single files: what is asked of their servers, and what those may do.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in the helpers of its kit")]
+
 use std::sync::Arc;
 use std::time::Duration;
 

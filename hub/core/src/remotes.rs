@@ -1,11 +1,11 @@
 //! Remote resources: what kustomizations name by URL, from hosts that the operator lists (`--remote-bases`).
 //!
-//! Each is looked at once for all Kustomizations that name it, by nobody in particular: no credentials are sent. What was found stands in
-//! the database, so that all replicas build from the same. Who needs one that was not looked at lately asks for a look and is woken once
+//! Each is fetched and checked once for all Kustomizations that name it, by nobody in particular: no credentials are sent. What was found stands in
+//! the database, so that all replicas build from the same. Who needs one that was not checked lately asks for a check and is woken once
 //! it is done: no pass waits for a server.
 
 mod asked;
-mod look;
+mod check;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,15 +25,15 @@ use crate::{HubError, HubOptions};
 
 pub(crate) use asked::Asked;
 
-/// Looks that wait or are under way, each of a few kilobytes. Who finds no place asks again with the next pass.
-const MOST_LOOKS: usize = 256;
+/// Checks that wait or are under way, each of a few kilobytes. Who finds no place asks again with the next pass.
+const MOST_CHECKS: usize = 256;
 /// Of these, so many may be for one namespace.
 const MOST_OF_A_NAMESPACE: usize = 64;
-/// Appliers that are woken by one look. Others find out by themselves a moment later.
+/// Appliers that are woken by one check. Others find out by themselves a moment later.
 const MOST_WAITING: usize = 1_000;
 /// Servers whose advertisements are kept, each in 6 KiB at most.
 const MOST_KNOWN: usize = 128;
-/// A look that failed counts for so long at least.
+/// A check that failed counts for so long at least.
 const LEAST_FAILED: Duration = Duration::from_secs(5);
 
 /// What stands before a remote resource among what an attempt was rendered by.
@@ -48,28 +48,28 @@ pub struct Remotes {
     options: Arc<HubOptions>,
     sources: Arc<Sources>,
     hosts: Arc<ListedHosts>,
-    /// The looks that this replica is to make, by their keys.
+    /// The checks that this replica is to make, by their keys.
     waiting: Mutex<HashMap<String, Waiting>>,
-    looks: mpsc::Sender<Look>,
-    next: tokio::sync::Mutex<mpsc::Receiver<Look>>,
+    checks: mpsc::Sender<Check>,
+    next: tokio::sync::Mutex<mpsc::Receiver<Check>>,
     known: Mutex<HashMap<String, KnownServer>>,
 }
 
-/// Who waits for a look.
+/// Who waits for a check.
 struct Waiting {
     /// For which it is made first.
     namespace: String,
     by: Vec<ResourceUid>,
 }
 
-/// A look at a remote resource that is to be made.
-pub struct Look {
+/// A check of a remote resource that is to be made.
+pub struct Check {
     asked: Asked,
     namespace: String,
     is_asked_for: bool,
 }
 
-impl Look {
+impl Check {
     /// The namespace for which it is made first.
     #[must_use]
     pub fn namespace(&self) -> &str {
@@ -98,13 +98,13 @@ pub(crate) struct Wanted<'a> {
 pub(crate) enum Known {
     Held(HeldRemote),
     Failed(String),
-    /// It is being looked at.
-    Looking,
+    /// It is being checked.
+    Pending,
 }
 
 impl Remotes {
     pub(crate) fn new(context: &Context, sources: &Arc<Sources>) -> Self {
-        let (looks, next) = mpsc::channel(MOST_LOOKS);
+        let (checks, next) = mpsc::channel(MOST_CHECKS);
         let hosts = context.options.remote_bases.clone();
         Self {
             store: context.store.clone(),
@@ -113,7 +113,7 @@ impl Remotes {
             sources: Arc::clone(sources),
             hosts: Arc::new(ListedHosts::new(hosts, "--remote-bases")),
             waiting: Mutex::default(),
-            looks,
+            checks,
             next: tokio::sync::Mutex::new(next),
             known: Mutex::default(),
         }
@@ -129,29 +129,29 @@ impl Remotes {
         self.options.budget.pool(roadstead_budget::PoolName::Workers).size() / 8
     }
 
-    /// What is known of one that may be fetched; where that is too old, a look at it is asked for.
+    /// What is known of one that may be fetched; where that is too old, a check of it is asked for.
     pub(crate) async fn known(&self, asked: &Asked, wanted: &Wanted<'_>) -> Result<Known, HubError> {
         let row = self.store.remote_resources(&[&asked.key]).await?.remove(&asked.key);
         let now = self.clock.now();
         match row {
-            Some(RemoteResource { known_at, failure: Some(why), .. })
-                if now < known_at + wanted.retry.max(LEAST_FAILED) =>
+            Some(RemoteResource { ended_at, failure: Some(why), .. })
+                if now < ended_at + wanted.retry.max(LEAST_FAILED) =>
             {
                 Ok(Known::Failed(why))
             }
-            Some(RemoteResource { known_at, failure: None, held: Some(held), .. })
-                if now < known_at + wanted.fresh =>
+            Some(RemoteResource { ended_at, failure: None, held: Some(held), .. })
+                if now < ended_at + wanted.fresh =>
             {
                 Ok(Known::Held(held))
             }
             _ => {
                 self.ask(asked.clone(), wanted.namespace, Some(wanted.by), wanted.is_asked_for);
-                Ok(Known::Looking)
+                Ok(Known::Pending)
             }
         }
     }
 
-    /// Whether what an attempt was rendered by is something else now; and when it is to be looked at again, which is asked for where that
+    /// Whether what an attempt was rendered by is something else now; and when it is to be checked again, which is asked for where that
     /// is so already. `by` is all that it was rendered by.
     pub(crate) async fn is_outdated(
         &self,
@@ -180,11 +180,11 @@ impl Remotes {
                 continue;
             };
             outdated |= identity(row) != *was;
-            // One that cannot be had is looked at with the next attempt.
+            // One that cannot be had is checked with the next attempt.
             if row.failure.is_some() {
                 continue;
             }
-            let mut due = row.looked_at + interval;
+            let mut due = row.began_at + interval;
             if due <= now {
                 self.ask(asked, namespace, None, false);
                 due = now + interval;
@@ -194,7 +194,7 @@ impl Remotes {
         Ok((outdated, next))
     }
 
-    /// Asks for a look, unless one is under way.
+    /// Asks for a check, unless one is under way.
     fn ask(&self, asked: Asked, namespace: &str, by: Option<ResourceUid>, is_asked_for: bool) {
         let mut waiting = self.waiting();
         if let Some(Waiting { by: all, .. }) = waiting.get_mut(&asked.key) {
@@ -204,21 +204,21 @@ impl Remotes {
             return;
         }
         let of_namespace = waiting.values().filter(|other| other.namespace == namespace).count();
-        if waiting.len() >= MOST_LOOKS || of_namespace >= MOST_OF_A_NAMESPACE {
+        if waiting.len() >= MOST_CHECKS || of_namespace >= MOST_OF_A_NAMESPACE {
             return;
         }
         let key = asked.key.clone();
-        let look = Look { asked, namespace: namespace.to_owned(), is_asked_for };
-        if self.looks.try_send(look).is_ok() {
+        let check = Check { asked, namespace: namespace.to_owned(), is_asked_for };
+        if self.checks.try_send(check).is_ok() {
             let who = Waiting { namespace: namespace.to_owned(), by: by.into_iter().collect() };
             waiting.insert(key, who);
         }
     }
 
-    /// The next look that is to be made; waits for one.
-    pub async fn next(&self) -> Look {
+    /// The next check that is to be made; waits for one.
+    pub async fn next(&self) -> Check {
         match self.next.lock().await.recv().await {
-            Some(look) => look,
+            Some(check) => check,
             // Its other end is here.
             None => std::future::pending().await,
         }

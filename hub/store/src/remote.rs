@@ -1,4 +1,4 @@
-//! Remote resources of kustomizations: what each held when it was last looked at.
+//! Remote resources of kustomizations: what each held when it was last checked.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use crate::{Store, StoreError, Tx};
 /// What is known of a remote resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteResource {
-    /// When the newest look at it began.
-    pub looked_at: Timestamp,
+    /// When the newest check at it began.
+    pub began_at: Timestamp,
     /// When that ended.
-    pub known_at: Timestamp,
+    pub ended_at: Timestamp,
     /// Why that failed, for people.
     pub failure: Option<String>,
     /// What it held when it was last had; none where that is not stored, or not any more.
@@ -30,7 +30,7 @@ pub struct HeldRemote {
     pub digest: Digest,
     /// Whether it is a single file, which is stored as it is.
     pub is_file: bool,
-    /// By which the next look asks whether it is still the same.
+    /// By which the next check asks whether it is still the same.
     pub revision: String,
     /// Bytes of its files.
     pub bytes: u64,
@@ -40,7 +40,7 @@ type Moment = ::time::OffsetDateTime;
 type Row = (String, Moment, Moment, Option<String>, Option<Vec<u8>>, bool, String, i64);
 
 fn read(what: &'static str, row: Row) -> Result<(String, RemoteResource), StoreError> {
-    let (key, looked_at, known_at, failure, held, is_file, revision, bytes) = row;
+    let (key, began_at, ended_at, failure, held, is_file, revision, bytes) = row;
     let held = match held {
         None => None,
         Some(held) => Some(HeldRemote {
@@ -50,8 +50,8 @@ fn read(what: &'static str, row: Row) -> Result<(String, RemoteResource), StoreE
             bytes: u64::try_from(bytes).unwrap_or_default(),
         }),
     };
-    let (looked_at, known_at) = (from_sql(what, looked_at)?, from_sql(what, known_at)?);
-    Ok((key, RemoteResource { looked_at, known_at, failure, held }))
+    let (began_at, ended_at) = (from_sql(what, began_at)?, from_sql(what, ended_at)?);
+    Ok((key, RemoteResource { began_at, ended_at, failure, held }))
 }
 
 impl Store {
@@ -63,9 +63,9 @@ impl Store {
         &self,
         keys: &[&str],
     ) -> Result<BTreeMap<String, RemoteResource>, StoreError> {
-        let what = "look up remote resources";
+        let what = "check up remote resources";
         let rows: Vec<Row> = sqlx::query_as(
-            "SELECT key, looked_at, known_at, failure, blob.digest, is_file, revision, bytes
+            "SELECT key, began_at, ended_at, failure, blob.digest, is_file, revision, bytes
              FROM remote_resource LEFT JOIN blob ON blob.digest = remote_resource.digest WHERE key = ANY($1)",
         )
         .bind(keys)
@@ -75,12 +75,12 @@ impl Store {
         rows.into_iter().map(|row| read(what, row)).collect()
     }
 
-    /// Forgets what nobody has looked at since `before`.
+    /// Forgets what nobody has checked since `before`.
     ///
     /// # Errors
     /// Where the database refuses.
     pub async fn forget_remote_resources(&self, before: Timestamp) -> Result<(), StoreError> {
-        sqlx::query("DELETE FROM remote_resource WHERE looked_at < $1")
+        sqlx::query("DELETE FROM remote_resource WHERE began_at < $1")
             .bind(to_sql(before))
             .execute(&self.pool)
             .await
@@ -90,7 +90,7 @@ impl Store {
 }
 
 impl Tx {
-    /// Records what a look at a remote resource came to, and gives what was known before; the outer none where a look that began later is
+    /// Records what a check at a remote resource came to, and gives what was known before; the outer none where a check that began later is
     /// recorded already. Of one that failed what it held before stays.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ impl Tx {
     ) -> Result<Option<Option<RemoteResource>>, StoreError> {
         let what = "record a remote resource";
         let before: Option<Row> = sqlx::query_as(
-            "SELECT key, looked_at, known_at, failure, digest, is_file, revision, bytes FROM remote_resource WHERE key = $1
+            "SELECT key, began_at, ended_at, failure, digest, is_file, revision, bytes FROM remote_resource WHERE key = $1
              FOR UPDATE",
         )
         .bind(key)
@@ -113,23 +113,23 @@ impl Tx {
         let held = found.held.as_ref();
         let written = sqlx::query(
             "WITH used AS (UPDATE blob SET used_at = $2 WHERE digest = $4)
-             INSERT INTO remote_resource (key, looked_at, failure, digest, is_file, revision, bytes, known_at)
+             INSERT INTO remote_resource (key, began_at, failure, digest, is_file, revision, bytes, ended_at)
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-             ON CONFLICT (key) DO UPDATE SET looked_at = $2, known_at = $8, failure = $3,
+             ON CONFLICT (key) DO UPDATE SET began_at = $2, ended_at = $8, failure = $3,
                  digest = coalesce($4, remote_resource.digest),
                  is_file = CASE WHEN $4::bytea IS NULL THEN remote_resource.is_file ELSE $5 END,
                  revision = CASE WHEN $4::bytea IS NULL THEN remote_resource.revision ELSE $6 END,
                  bytes = CASE WHEN $4::bytea IS NULL THEN remote_resource.bytes ELSE $7 END
-             WHERE remote_resource.looked_at < $2",
+             WHERE remote_resource.began_at < $2",
         )
         .bind(key)
-        .bind(to_sql(found.looked_at))
+        .bind(to_sql(found.began_at))
         .bind(&found.failure)
         .bind(held.map(|held| held.digest.as_bytes().as_slice()))
         .bind(held.is_some_and(|held| held.is_file))
         .bind(held.map_or("", |held| held.revision.as_str()))
         .bind(held.map_or(0, |held| i64::try_from(held.bytes).unwrap_or(i64::MAX)))
-        .bind(to_sql(found.known_at))
+        .bind(to_sql(found.ended_at))
         .execute(&mut *self.inner)
         .await
         .map_err(StoreError::query(what))?;
@@ -147,7 +147,7 @@ impl Tx {
         .bind(name)
         .fetch_all(&mut *self.inner)
         .await
-        .map_err(StoreError::query("look up who was rendered by something"))?;
+        .map_err(StoreError::query("check up who was rendered by something"))?;
         Ok(found.into_iter().map(ResourceUid).collect())
     }
 }

@@ -27,14 +27,14 @@ impl Kit {
         self.start + Duration::from_secs(second)
     }
 
-    /// A look that began then and ended a second later; false where a later one is recorded.
+    /// A check that began then and ended a second later; false where a later one is recorded.
     async fn record(&self, second: u64, found: Result<&HeldRemote, &str>) -> Result<bool> {
         let (held, failure) = match found {
             Ok(held) => (Some(held.clone()), None),
             Err(why) => (None, Some(why.to_owned())),
         };
         let found =
-            RemoteResource { looked_at: self.at(second), known_at: self.at(second + 1), failure, held };
+            RemoteResource { began_at: self.at(second), ended_at: self.at(second + 1), failure, held };
         let mut tx = self.store.begin().await?;
         let recorded = tx.record_remote_resource(KEY, &found).await?.is_some();
         tx.commit().await?;
@@ -54,19 +54,19 @@ impl Kit {
 }
 
 #[tokio::test]
-async fn the_look_that_began_last_counts_and_a_failure_forgets_nothing() -> Result<()> {
+async fn the_check_that_began_last_counts_and_a_failure_forgets_nothing() -> Result<()> {
     let kit = Kit::open().await?;
     ensure!(kit.store.remote_resources(&[KEY]).await?.is_empty(), "something is known");
     let (one, two) = (kit.stored("one").await?, kit.stored("two").await?);
-    ensure!(kit.record(10, Ok(&two)).await?, "the first look was not recorded");
+    ensure!(kit.record(10, Ok(&two)).await?, "the first check was not recorded");
     // One that took long tells of what was there before.
-    ensure!(!kit.record(5, Ok(&one)).await?, "an older look was recorded");
+    ensure!(!kit.record(5, Ok(&one)).await?, "an older check was recorded");
     ensure!(kit.known().await?.held == Some(two.clone()), "{:?}", kit.known().await?);
     ensure!(kit.record(20, Err("away")).await?, "the failure was not recorded");
     let known = kit.known().await?;
     ensure!(known.failure.as_deref() == Some("away") && known.held == Some(two), "{known:?}");
-    ensure!((known.looked_at, known.known_at) == (kit.at(20), kit.at(21)), "{known:?}");
-    ensure!(kit.record(30, Ok(&one)).await?, "the next look was not recorded");
+    ensure!((known.began_at, known.ended_at) == (kit.at(20), kit.at(21)), "{known:?}");
+    ensure!(kit.record(30, Ok(&one)).await?, "the next check was not recorded");
     let known = kit.known().await?;
     ensure!(known.failure.is_none() && known.held == Some(one), "{known:?}");
     Ok(())

@@ -7,7 +7,7 @@ use roadstead_tests::gitserver::{Commit, Fault, GitServer, Options, install_cryp
 use roadstead_tests::{Fleet, HubProcess, HubSetup, PATIENCE, config_map, eventually, kustomization, unique};
 use tempfile::TempDir;
 
-/// How long a Kustomization of these tests goes without a look.
+/// How long a Kustomization of these tests is not checked.
 const INTERVAL: &str = "interval: 5s";
 
 /// A Git server that is no source's: the hub trusts it as its machine does.
@@ -117,21 +117,21 @@ async fn remote_bases_are_refused_by_name_and_followed_once_their_host_is_listed
     let before = written().await?;
     elsewhere.git.take_seen();
     let mut all = Vec::new();
-    eventually("it is looked at three times", PATIENCE, || {
+    eventually("it is checked three times", PATIENCE, || {
         all.extend(elsewhere.git.take_seen());
-        let looks = all.iter().filter(|seen| seen.what.contains("plain.yaml")).count();
+        let checks = all.iter().filter(|seen| seen.what.contains("plain.yaml")).count();
         let seen = format!("{all:?}");
         async move {
-            ensure!(looks >= 3, "it was asked: {seen}");
+            ensure!(checks >= 3, "it was asked: {seen}");
             Ok(())
         }
     })
     .await?;
-    let looks: Vec<&str> = all.iter().map(|seen| seen.what.as_str()).collect();
-    let of_git = looks.iter().filter(|what| what.contains("base.git")).count();
-    ensure!((2..=4).contains(&of_git), "{looks:?}");
+    let checks: Vec<&str> = all.iter().map(|seen| seen.what.as_str()).collect();
+    let of_git = checks.iter().filter(|what| what.contains("base.git")).count();
+    ensure!((2..=4).contains(&of_git), "{checks:?}");
     let is_small = |what: &&&str| what.ends_with("ls-refs") || what.contains("GET /plain.yaml");
-    ensure!(looks.iter().filter(is_small).count() == looks.len(), "{looks:?}");
+    ensure!(checks.iter().filter(is_small).count() == checks.len(), "{checks:?}");
     ensure!(all.iter().all(|seen| !seen.had_credentials), "it was asked with credentials");
     ensure!(written().await? == before, "it was written again");
 

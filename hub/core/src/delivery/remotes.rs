@@ -15,16 +15,16 @@ use crate::remotes::{self, Asked, Known, UNAVAILABLE, Wanted};
 const MOST: usize = 32;
 /// Who asks for a reconciliation wants to have what is there now.
 const JUST_NOW: Duration = Duration::from_secs(5);
-/// What is rendered anew goes by what was seen less than this ago: who changes a base and then what builds on it wants both.
+/// What is rendered again goes by what was seen less than this ago: who changes a base and then what builds on it wants both.
 const RECENTLY: Duration = Duration::from_secs(30);
-/// A render that waits for a look is made again after this, at the latest. (It is told when that is done.)
-pub(super) const LOOKING: Duration = Duration::from_secs(5);
+/// A render that waits for a check is made again after this, at the latest. (It is told when that is done.)
+pub(super) const CHECK_TIME: Duration = Duration::from_secs(5);
 
 /// What is given to a render for a remote resource.
 pub(super) enum Remote {
     Given(Given),
-    /// It is being looked at.
-    Looking,
+    /// It is being checked.
+    Pending,
     /// Why there is none, for the condition.
     Failed(String),
 }
@@ -62,7 +62,7 @@ impl Delivery {
         };
         let held = match self.remotes.known(&asked, &wanted).await? {
             Known::Held(held) => held,
-            Known::Looking => return Ok(Remote::Looking),
+            Known::Pending => return Ok(Remote::Pending),
             Known::Failed(why) => {
                 by.insert(name, UNAVAILABLE.to_owned());
                 return Ok(Remote::Failed(format!("cannot fetch remote resource {shown:?}: {why}")));

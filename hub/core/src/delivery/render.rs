@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::HubError;
 use crate::delivery::applier::{Given, MAX_NEEDS, MAX_ROUNDS, Need};
 use crate::delivery::build::{BuildOutcome, Order};
-use crate::delivery::remotes::{LOOKING, Remote};
+use crate::delivery::remotes::{CHECK_TIME, Remote};
 use crate::delivery::seen::SeenApplier;
 use crate::delivery::{Delivery, placing};
 use crate::remotes;
@@ -74,7 +74,7 @@ impl Delivery {
                 let why = format!("its render asks for the same again, or for more than {MAX_NEEDS} objects");
                 return Ok(Rendered { rendering: failed(why), by });
             }
-            let (mut unread, mut is_looking) = (Vec::new(), false);
+            let (mut unread, mut is_pending) = (Vec::new(), false);
             for need in needs {
                 match &need {
                     Need::Object { kind, name } => match self.object_of_hub(seen, *kind, name).await? {
@@ -107,8 +107,8 @@ impl Delivery {
                     Need::Remote { url } => match self.remote(seen, url, &order.given, &mut by).await? {
                         Remote::Given(given) => order.given.push(given),
                         Remote::Failed(why) => return Ok(Rendered { rendering: failed(why), by }),
-                        // The others are looked at meanwhile.
-                        Remote::Looking => is_looking = true,
+                        // The others are checked meanwhile.
+                        Remote::Pending => is_pending = true,
                     },
                     Need::Read(object) => {
                         if facts.is_none() {
@@ -122,8 +122,8 @@ impl Delivery {
                     }
                 }
             }
-            if is_looking {
-                return Ok(Rendered { rendering: Rendering::Later(LOOKING), by });
+            if is_pending {
+                return Ok(Rendered { rendering: Rendering::Later(CHECK_TIME), by });
             }
             if !unread.is_empty() {
                 // With those of the rounds before: what is rendered by is of one moment.

@@ -43,7 +43,7 @@ impl Delivery {
             adopts_flux,
             adopt_managers,
             offline,
-            look_at_remotes,
+            check_remotes_at,
         } = self.situation(&stored, kind, &applier).await?;
         let children = if has_children { self.store.children(situation.uid).await? } else { Vec::new() };
         let seen = SeenApplier {
@@ -59,7 +59,7 @@ impl Delivery {
             adopts_flux,
             adopt_managers,
             offline,
-            look_at_remotes,
+            check_remotes_at,
         };
         Ok(Some(Sight { seen, wanted }))
     }
@@ -103,7 +103,7 @@ pub(crate) struct SeenApplier {
     /// What the cluster's agent does about drift while the hub is away.
     pub(crate) offline: Offline,
     /// When the first of the remote resources that it was rendered by is to be looked at again.
-    pub(super) look_at_remotes: Option<Timestamp>,
+    pub(super) check_remotes_at: Option<Timestamp>,
 }
 
 impl SeenApplier {

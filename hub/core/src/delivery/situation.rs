@@ -52,7 +52,7 @@ pub(crate) struct Gathered {
     /// What the cluster's agent does about drift while the hub is away.
     pub(crate) offline: Offline,
     /// When the first of the remote resources that it was rendered by is to be looked at again.
-    pub(crate) look_at_remotes: Option<Timestamp>,
+    pub(crate) check_remotes_at: Option<Timestamp>,
 }
 
 /// The cluster that a spec chooses.
@@ -90,7 +90,7 @@ impl Delivery {
         let on = cluster.as_ref().map(Stored::decode::<Cluster>).transpose()?;
         let offline =
             on.as_ref().and_then(|cluster| cluster.spec.offline.as_ref()).map(offline).unwrap_or_default();
-        let (outdated, look_at_remotes) = match &last {
+        let (outdated, check_remotes_at) = match &last {
             Some(last) => {
                 let by = &last.inputs.rendered_by;
                 // What only reads has nothing to do with it.
@@ -202,7 +202,7 @@ impl Delivery {
             adopts_flux,
             adopt_managers,
             offline,
-            look_at_remotes,
+            check_remotes_at,
         })
     }
 

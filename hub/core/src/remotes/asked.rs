@@ -8,11 +8,11 @@ use url::Url;
 
 /// Bytes of a URL.
 const MOST_URL: usize = 2_048;
-/// How long one is looked at, where the URL does not say, and at most.
+/// How long one is checked, where the URL does not say, and at most.
 const TIMEOUT: Duration = Duration::from_secs(60);
 const MOST_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// A remote resource, as it is looked at for all that name it.
+/// A remote resource, as it is checked for all that name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Asked {
     /// What is the same for all of them: a URL again.
@@ -99,7 +99,7 @@ fn key(repository: &RemoteRepository) -> String {
 }
 
 /// A URL as it may be shown.
-pub(crate) fn shown(text: &str) -> String {
+pub(super) fn shown(text: &str) -> String {
     RemoteUrl::shown(text)
 }
 

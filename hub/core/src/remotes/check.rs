@@ -1,4 +1,4 @@
-//! One look at a remote resource: fetched if it is another one, recorded, and told to who was rendered by it.
+//! One check of a remote resource: fetched if it is another one, recorded, and told to who was rendered by it.
 
 use roadstead_hub_store::{AtRest, HeldRemote, RemoteResource};
 use roadstead_model::{Digest, Queue, chain};
@@ -10,8 +10,8 @@ use roadstead_sources::{
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use super::asked::{AsWhat, Asked, Repository};
-use super::{Look, Remotes, identity, name_of};
+use super::asked::{AsWhat, Asked, Repository, shown};
+use super::{Check, Remotes, identity, name_of};
 use crate::HubError;
 use crate::objects::conditions;
 use crate::sources::fetch::{self, Subject};
@@ -21,7 +21,7 @@ const MOST_FILE: u64 = 8 << 20;
 /// Everything that a repository has is there for kustomize, whatever Flux or the repository leave out of a source.
 const LEAVE_NOTHING_OUT: &str = "!*";
 
-/// A look that is under way: once it ends, another one may be asked for.
+/// A check that is under way: once it ends, another one may be asked for.
 struct UnderWay<'a> {
     remotes: &'a Remotes,
     key: &'a str,
@@ -34,16 +34,16 @@ impl Drop for UnderWay<'_> {
 }
 
 impl Remotes {
-    /// Looks at a remote resource, and records what came of it.
+    /// Checks a remote resource, and records what came of it.
     ///
     /// # Errors
     /// Where the database fails. What is wrong with the resource is recorded.
-    pub async fn look(&self, look: &Look, cancel: &CancellationToken) -> Result<(), HubError> {
-        let key = &look.asked.key;
+    pub async fn check(&self, check: &Check, cancel: &CancellationToken) -> Result<(), HubError> {
+        let key = &check.asked.key;
         let _under_way = UnderWay { remotes: self, key };
-        let looked_at = self.clock.now();
+        let began_at = self.clock.now();
         let before = self.store.remote_resources(&[key]).await?.remove(key);
-        let found = self.fetch(look, before.and_then(|before| before.held), cancel).await?;
+        let found = self.fetch(check, before, cancel).await?;
         if cancel.is_cancelled() {
             return Ok(());
         }
@@ -51,19 +51,20 @@ impl Remotes {
             Ok(held) => (Some(held), None),
             Err(why) => (None, Some(conditions::shortened(&why))),
         };
-        let failure_is = failure.clone().unwrap_or_default();
-        let found = RemoteResource { looked_at, known_at: self.clock.now(), failure, held };
+        let error = failure.clone().unwrap_or_default();
+        let found = RemoteResource { began_at, ended_at: self.clock.now(), failure, held };
         let mut tx = self.store.begin().await?;
         let Some(before) = tx.record_remote_resource(key, &found).await? else { return Ok(()) };
         let mut woken = self.waiting().get(key).map(|waiting| waiting.by.clone()).unwrap_or_default();
         let was = before.as_ref().map(identity);
         if was != Some(identity(&found)) {
-            woken.extend(tx.rendered_by_name(&name_of(&look.asked)).await?);
+            woken.extend(tx.rendered_by_name(&name_of(&check.asked)).await?);
+            let url = shown(key);
             match &found.held {
                 Some(held) => {
-                    tracing::info!(url = key, digest = %held.digest, "remote resource is another one")
+                    tracing::info!(url, digest = %held.digest, "remote resource changed");
                 }
-                None => tracing::error!(url = key, error = failure_is, "remote resource is not available"),
+                None => tracing::error!(url, error, "remote resource is not available"),
             }
         }
         tx.enqueue(Queue::Applier, &woken).await?;
@@ -74,20 +75,27 @@ impl Remotes {
     /// What it holds now; the inner error is for conditions.
     async fn fetch(
         &self,
-        look: &Look,
-        before: Option<HeldRemote>,
+        check: &Check,
+        before: Option<RemoteResource>,
         cancel: &CancellationToken,
     ) -> Result<Result<HeldRemote, String>, HubError> {
+        let failed = before.as_ref().is_some_and(|before| before.failure.is_some());
+        let before = before.and_then(|before| before.held);
         let guard = self.options.outbound.guard(Purpose::Git).only_to(self.hosts.clone());
-        match &look.asked.as_what {
-            AsWhat::Repository(repository) => self.repository(look, repository, before, guard, cancel).await,
-            // What it was, it is: where it is another thing by now this fails, and the next look asks for both.
-            AsWhat::File(_, Some(repository)) if before.as_ref().is_some_and(|before| !before.is_file) => {
-                self.repository(look, repository, before, guard, cancel).await
+        match &check.asked.as_what {
+            AsWhat::Repository(repository) => self.repository(check, repository, before, guard, cancel).await,
+            // It was one a moment ago. After a failure it is asked again what it is.
+            AsWhat::File(_, Some(repository))
+                if !failed && before.as_ref().is_some_and(|before| !before.is_file) =>
+            {
+                self.repository(check, repository, before, guard, cancel).await
             }
             AsWhat::File(url, repository) => {
-                let before = before.filter(|before| before.is_file);
-                let no_file = match self.file(&look.asked, url, before, guard.clone(), cancel).await? {
+                let (of_file, of_repository) = match before {
+                    Some(before) if before.is_file => (Some(before), None),
+                    before => (None, before),
+                };
+                let no_file = match self.file(&check.asked, url, of_file, guard.clone(), cancel).await? {
                     Ok(Ok(held)) => return Ok(Ok(held)),
                     Ok(Err(no_file)) => no_file,
                     Err(why) => return Ok(Err(why)),
@@ -95,7 +103,7 @@ impl Remotes {
                 let Some(repository) = repository else {
                     return Ok(Err(format!("it is not a file: its server answered with {no_file}")));
                 };
-                let found = self.repository(look, repository, None, guard, cancel).await?;
+                let found = self.repository(check, repository, of_repository, guard, cancel).await?;
                 Ok(found.map_err(|why| format!("it is not a file ({no_file}), and as a repository: {why}")))
             }
         }
@@ -139,7 +147,7 @@ impl Remotes {
 
     async fn repository(
         &self,
-        look: &Look,
+        check: &Check,
         repository: &Repository,
         before: Option<HeldRemote>,
         guard: Guard,
@@ -150,19 +158,19 @@ impl Remotes {
         request.reference = GitReference::of_word(&repository.reference);
         request.guard = guard;
         request.trusted_by = TrustedBy::System;
-        request.timeout = look.asked.timeout;
+        request.timeout = check.asked.timeout;
         request.limits = fetch::limits(workers, request.limits);
         request.limits.tree.total_bytes = request.limits.tree.total_bytes.min(self.most_bytes());
         request.disk = Some(workers.disk.clone());
         request.recurse_submodules = repository.submodules;
         request.ignore = Some(LEAVE_NOTHING_OUT.to_owned());
-        request.known_server = self.known_server(&look.asked.key);
+        request.known_server = self.known_server(&check.asked.key);
         request.reserve_in(fetch::room(workers));
         let known = before.as_ref().and_then(|before| before.revision.parse().ok());
         let what = Subject {
-            namespace: &look.namespace,
-            name: look.asked.key.clone(),
-            is_asked_for: look.is_asked_for,
+            namespace: &check.namespace,
+            name: check.asked.key.clone(),
+            is_asked_for: check.is_asked_for,
         };
         let fetched = match self.sources.fetch_as(what, &request, known.as_ref(), cancel).await? {
             Err(error) => return Ok(Err(told(&error))),
@@ -182,7 +190,7 @@ impl Remotes {
     }
 }
 
-/// What is told of a repository that cannot be fetched: there is no Secret whose credentials could be looked at.
+/// What is told of a repository that cannot be fetched: there is no Secret whose credentials could be wrong.
 fn told(error: &FetchError) -> String {
     match error {
         FetchError::Git(GitError::Auth { url, status, .. }) => {
