@@ -10,7 +10,7 @@ use tempfile::TempDir;
 /// How long a Kustomization of these tests is not checked.
 const INTERVAL: &str = "interval: 5s";
 
-/// A Git server that is no source's: the hub trusts it as its machine does.
+/// A Git server for remote resources: the hub trusts it as its machine does.
 struct Elsewhere {
     git: GitServer,
     folder: TempDir,
