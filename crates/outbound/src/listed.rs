@@ -63,11 +63,19 @@ impl FromStr for ListedHost {
         }
         let (host, port) = target(text)?;
         let host = match host {
+            // A purpose or a pattern in it would match nothing, and nobody would be told.
+            Target::Name(name) if !name.chars().all(is_of_a_name) => {
+                return Err(BadRule::Host(text.to_owned()));
+            }
             Target::Name(name) => Host::Name(name),
             Target::Network(network) => Host::Ip(network.addr()),
         };
         Ok(Self { host, port })
     }
+}
+
+fn is_of_a_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_')
 }
 
 impl fmt::Display for ListedHost {
@@ -143,6 +151,7 @@ mod tests {
             "a b",
             "github.com:0",
             "git=github.com",
+            "*.github.com",
         ] {
             assert!(text.parse::<ListedHost>().is_err(), "{text}");
         }

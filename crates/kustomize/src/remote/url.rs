@@ -257,7 +257,20 @@ fn duration(text: &str) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_url_or_none(text in "(git::|https://|github.com[:/]|ssh://)?[a-z@:/?&=._%;é-]{0,40}(_git/|//|\\.git)?.{0,20}") {
+            if let Some(url) = RemoteUrl::parse(&text) {
+                prop_assert!(url.file.is_some() || url.repository.is_some());
+                url.is_marked();
+            }
+            RemoteUrl::shown(&text);
+        }
+    }
 
     /// What the real kustomize makes of each of `urls.txt`: `tests/remote/regenerate.sh`.
     const KUSTOMIZE: &str = include_str!("../../tests/remote/kustomize.txt");
