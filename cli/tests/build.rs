@@ -225,3 +225,23 @@ fn what_a_source_leaves_out_is_not_built_from_a_plain_directory() {
     write(dir.path(), "app/kustomization.yaml", "resources: [drafts/b.yaml]\n");
     assert_eq!(build(), config_map("b"));
 }
+
+#[test]
+fn what_a_kustomization_names_by_url_is_not_fetched() {
+    let dir = tempfile::tempdir().unwrap();
+    for (url, advice) in [
+        (
+            "https://me:hunter2@git.example.invalid/org/repo//base?ref=v1",
+            "build it by itself (roadstead build URL)",
+        ),
+        ("github.com/org/repo/base", "copy it into the directory"),
+        ("https://example.invalid/a.yaml", "--remote-bases HOST"),
+    ] {
+        write(dir.path(), "kustomization.yaml", &format!("resources:\n- {url}\n"));
+        let output = roadstead(&["build", "."], dir.path());
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{url}: {said}");
+        assert!(said.contains("cannot fetch") && said.contains(advice), "{url}: {said}");
+        assert!(!said.contains("hunter2"), "{said}");
+    }
+}

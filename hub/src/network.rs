@@ -8,7 +8,7 @@ use clap::Args;
 use roadstead_hub_core::Outbound;
 use roadstead_hub_store::Store;
 use roadstead_kms::{Address, Allowed, BadAddress, Environment};
-use roadstead_outbound::{Host, Policy, Proxies, Purpose, Rule, Target};
+use roadstead_outbound::{Host, ListedHost, Policy, Proxies, Purpose, Rule, Target};
 
 /// Addresses come from whoever may write sources and Secrets: besides the public internet nothing is allowed unless it is
 /// given.
@@ -30,6 +30,17 @@ pub(crate) struct NetworkArgs {
     /// The same as --allow-network clusters=CIDR
     #[arg(long = "allow-cluster-network", value_name = "CIDR")]
     cluster_networks: Vec<Rule>,
+
+    /// A host of which kustomizations may name remote resources by URL (repeatable, or several with commas): github.com,
+    /// git.corp:8443. Without this flag none is fetched. Over HTTPS and without credentials; one in a private network needs
+    /// --allow-network git=… besides
+    #[arg(
+        long = "remote-bases",
+        value_name = "HOST[:PORT]",
+        env = "ROADSTEAD_REMOTE_BASES",
+        value_delimiter = ','
+    )]
+    remote_bases: Vec<ListedHost>,
 
     /// A key service that credentials of decryption Secrets may be sent to when an encrypted file names it, besides the clouds' own
     /// (repeatable): https://HOST[:PORT]. VAULT_ADDR, AWS_ENDPOINT_URL_KMS, AWS_ENDPOINT_URL_STS and SOPS_GCP_KMS_ENDPOINT of the
@@ -66,6 +77,11 @@ impl NetworkArgs {
             allowed.add(address.clone());
         }
         Ok(allowed)
+    }
+
+    /// The hosts of which remote resources are fetched.
+    pub(crate) fn remote_bases(&self) -> Vec<ListedHost> {
+        self.remote_bases.clone()
     }
 
     /// The way out by these options. With `dev`, this machine may be connected to.

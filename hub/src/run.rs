@@ -152,6 +152,7 @@ async fn serve(
         allow_file_sources: args.dev,
         kubeconfigs: args.clusters.allowed(),
         outbound: args.network.outbound(&own, args.dev)?,
+        remote_bases: args.network.remote_bases(),
         agent_image: args.clusters.agent_image.clone(),
         agent_signatures: args.clusters.signatures()?,
         pace: args.clusters.pace(),

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
-use roadstead_kustomize::{Build as Built, Generate, LoadRestrictor, Object, Options, Reorder};
+use roadstead_kustomize::{
+    Build as Built, Fetched, Generate, LoadRestrictor, Object, Options, Remote, RemoteUrl, Reorder,
+};
 
 use crate::input::Input;
 use crate::output;
@@ -142,10 +145,27 @@ impl Build {
                 Order::Legacy => Reorder::Legacy,
                 Order::None => Reorder::None,
             },
+            remote: Some(Arc::new(NotFetched)),
             ..Options::default()
         };
         roadstead_kustomize::build(tree.as_ref(), &path, &options)
             .with_context(|| format!("cannot build {:?}", self.path))
+    }
+}
+
+/// Says what to do where a kustomization names something by URL.
+#[derive(Debug)]
+struct NotFetched;
+
+impl Remote for NotFetched {
+    fn fetch(&self, url: &str) -> Result<Fetched, String> {
+        // What is meant as a repository can be built by itself.
+        let repository = RemoteUrl::parse(url).and_then(|url| url.repository);
+        let by_itself = repository.map_or("", |_| "build it by itself (roadstead build URL), or ");
+        Err(format!(
+            "roadstead build fetches nothing that a kustomization names by URL; {by_itself}copy it into the directory. A hub \
+             fetches it that is started with --remote-bases HOST"
+        ))
     }
 }
 

@@ -57,7 +57,7 @@ pub use kustomization::{Image, Patch, Selector};
 pub use limits::Limits;
 pub use load::LoadRestrictor;
 pub use overlay::Overlay;
-pub use remote::{Fetched, Remote};
+pub use remote::{Fetched, Remote, RemoteRepository, RemoteUrl};
 pub use selector::LabelSelector;
 pub use tree::{Entry, EntryKind, FileTree, MemoryTree, TreeError, TreePath, resolve};
 

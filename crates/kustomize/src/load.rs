@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::fields::Site;
 use crate::limits::Limits;
 use crate::notes;
-use crate::remote::{Mounts, Remote};
+use crate::remote::{Mounts, Remote, RemoteUrl};
 use crate::resource::{Resource, Source};
 use crate::resources::Resources;
 use crate::schema::Schemas;
@@ -135,10 +135,11 @@ impl<'t> Loader<'t> {
     }
 
     fn fetch(&self, url: &str) -> Result<TreePath, String> {
+        let shown = RemoteUrl::shown(url);
         let remote = self.remote.ok_or_else(|| {
-            format!("{url:?} is remote, and remote resources are off; fetch it into the source")
+            format!("{shown:?} is remote, and remote resources are off; fetch it into the source")
         })?;
-        self.mounts.fetch(remote, url).map_err(|message| format!("cannot fetch {url:?}: {message}"))
+        self.mounts.fetch(remote, url).map_err(|message| format!("cannot fetch {shown:?}: {message}"))
     }
 
     /// Follows the links on the way to a path.
@@ -455,10 +456,8 @@ fn check_metadata(map: &Map, kind: &str) -> Result<(), String> {
     }
 }
 
-/// Does a path that is not in the tree look like a URL or a repository?
+/// Is a path that is not in the tree a URL or a repository?
 fn is_remote(path: &str) -> bool {
-    path.contains("://")
-        || path.starts_with("git@")
-        || path.starts_with("github.com")
-        || path.contains("?ref=")
+    // One of a scheme that kustomize does not know is told as such, too.
+    path.contains("://") || RemoteUrl::parse(path).is_some()
 }

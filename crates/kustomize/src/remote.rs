@@ -3,12 +3,16 @@
 //! The library itself never fetches. Without a [`Remote`] a URL is an error. What was fetched has a root of its own:
 //! neither a path nor a link in it leads to the rest of the tree.
 
+mod url;
+
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use crate::tree::{EntryKind, FileTree, TreeError, TreePath, resolve};
+
+pub use url::{RemoteRepository, RemoteUrl};
 
 /// Fetches what URLs lead to.
 ///

@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use crate::address::{Class, classify};
 use crate::host::{Authority, Host};
+use crate::listed::{ListedHosts, Unlisted};
 use crate::policy::{Candidate, Detail, Policy, Refusal};
 use crate::proxy::{Proxies, ProxyServer, ask_for};
 use crate::purpose::Purpose;
@@ -29,6 +30,9 @@ pub enum ConnectError {
     /// The policy does not allow it. Nothing was sent there.
     #[error(transparent)]
     Refused(#[from] Refusal),
+    /// The operator does not list the host. Nothing was sent there, and its name was not looked up.
+    #[error(transparent)]
+    Unlisted(#[from] Unlisted),
     /// The name could not be looked up.
     #[error("look up {host}")]
     Unresolved {
@@ -64,7 +68,7 @@ impl ConnectError {
     #[must_use]
     pub fn detail(&self) -> Detail {
         match self {
-            Self::Refused(_) | Self::Unresolved { .. } => Detail::Full,
+            Self::Refused(_) | Self::Unlisted(_) | Self::Unresolved { .. } => Detail::Full,
             Self::Failed { detail, .. } | Self::Proxy { detail, .. } => *detail,
         }
     }
@@ -90,6 +94,7 @@ pub struct Guard {
     way: Way,
     patience: Duration,
     lenient: Option<Authority>,
+    listed: Option<Arc<ListedHosts>>,
     tolerated: Arc<Mutex<Option<Refusal>>>,
 }
 
@@ -120,6 +125,7 @@ impl Guard {
             way: Way::Straight,
             patience: PATIENCE,
             lenient: None,
+            listed: None,
             tolerated: Arc::default(),
         }
     }
@@ -162,6 +168,17 @@ impl Guard {
         self
     }
 
+    /// Connects to these hosts only, as far as the policy lets it.
+    #[must_use]
+    pub fn only_to(mut self, listed: Arc<ListedHosts>) -> Self {
+        self.listed = Some(listed);
+        self
+    }
+
+    fn check_listed(&self, to: &Authority) -> Result<(), Unlisted> {
+        self.listed.as_ref().map_or(Ok(()), |listed| listed.check(to))
+    }
+
     /// What would have been refused, if a connection was opened that the policy does not allow.
     #[must_use]
     pub fn tolerated(&self) -> Option<Refusal> {
@@ -173,6 +190,7 @@ impl Guard {
     /// # Errors
     /// As [`Guard::connect`].
     pub async fn check(&self, to: &Authority) -> Result<(), ConnectError> {
+        self.check_listed(to)?;
         let proxied = match &self.way {
             Way::Operators(proxies) => proxies.on_the_way(to)?.is_some(),
             Way::Straight | Way::Chosen(_) => false,
@@ -217,6 +235,7 @@ impl Guard {
         to: &Authority,
         tell: impl Fn(Detail) + Send + Sync,
     ) -> Result<Connection, ConnectError> {
+        self.check_listed(to)?;
         match &self.way {
             Way::Straight => self.straight(to, &tell).await,
             Way::Operators(proxies) => match proxies.on_the_way(to)? {

@@ -83,7 +83,7 @@ impl FromStr for Rule {
     }
 }
 
-fn target(text: &str) -> Result<(Target, Option<u16>), BadRule> {
+pub(crate) fn target(text: &str) -> Result<(Target, Option<u16>), BadRule> {
     let port = |text: &str| match text.parse::<u16>() {
         Ok(0) | Err(_) => Err(BadRule::Port(text.to_owned())),
         Ok(port) => Ok(port),

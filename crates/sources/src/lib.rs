@@ -2,7 +2,7 @@
 //!
 //! A [`Source`] is fetched into an [`Artifact`]: a tar.gz that depends on nothing but the files in it, addressed by its
 //! digest. [`git::fetch`] does so for one Git repository at one reference, [`oci::fetch_with`] for one OCI repository,
-//! [`bucket::fetch_with`] for one bucket. [`unpack`] reads such an artifact back into a [`Tree`] in memory. Polling, storing and telling others is the hub's; here lies one attempt, bounded in bytes, files and
+//! [`bucket::fetch_with`] for one bucket. ([`file::fetch_file`] fetches a single file, which is kept as it came.) [`unpack`] reads such an artifact back into a [`Tree`] in memory. Polling, storing and telling others is the hub's; here lies one attempt, bounded in bytes, files and
 //! time.
 //!
 //! The rooms: [`source`] is what all kinds have in common for those who fetch, `attempt` what a fetch stands on, [`git`], [`oci`] and [`bucket`] fetch one of their kind, [`tree`] is what an artifact
@@ -15,6 +15,7 @@
 pub mod artifact;
 mod attempt;
 pub mod bucket;
+pub mod file;
 pub mod git;
 mod gzip;
 pub mod ignore;

@@ -16,6 +16,7 @@ mod holds;
 mod pins;
 mod placing;
 pub(crate) mod reconcile;
+mod remotes;
 mod render;
 mod restored;
 pub(crate) mod results;
@@ -36,6 +37,7 @@ use crate::clusters::Sessions;
 use crate::context::Context;
 use crate::identity::AccessRules;
 use crate::objects::Objects;
+use crate::remotes::Remotes;
 
 pub use build::Builds;
 pub use corrections::{AgentCorrection, CorrectedObject};
@@ -56,6 +58,7 @@ pub struct Delivery {
     objects: Arc<Objects>,
     sessions: Arc<Sessions>,
     builds: Arc<Builds>,
+    remotes: Arc<Remotes>,
     lenient_substitutions: bool,
     sops_mac: SopsMac,
     full_interval: Duration,
@@ -72,6 +75,7 @@ impl Delivery {
         objects: &Arc<Objects>,
         sessions: &Arc<Sessions>,
         builds: &Arc<Builds>,
+        remotes: &Arc<Remotes>,
     ) -> Self {
         Self {
             store: context.store.clone(),
@@ -80,6 +84,7 @@ impl Delivery {
             objects: Arc::clone(objects),
             sessions: Arc::clone(sessions),
             builds: Arc::clone(builds),
+            remotes: Arc::clone(remotes),
             lenient_substitutions: context.options.lenient_substitutions,
             sops_mac: context.options.sops_mac,
             full_interval: context.options.full_reconcile_interval,

@@ -13,6 +13,7 @@ mod log;
 pub mod objects;
 mod outbound;
 mod quarantine;
+pub mod remotes;
 mod schedule;
 mod schemas;
 pub mod sources;
@@ -27,7 +28,7 @@ use roadstead_budget::{MemoryBudget, PoolName};
 use roadstead_hub_store::{Health, Signals, Store};
 use roadstead_kubeconfig::Allowed;
 use roadstead_model::ReplicaId;
-use roadstead_outbound::{Guard, Purpose};
+use roadstead_outbound::{Guard, ListedHost, Purpose};
 
 use clusters::pki::Pki;
 use clusters::{Agents, Enrolments, ImageSignature, Management, Onboarding, Sessions};
@@ -38,6 +39,7 @@ use identity::tokens::Tokens;
 use identity::{AccessRules, AuditLog, Authenticator};
 use objects::Objects;
 use quarantine::Quarantine;
+use remotes::Remotes;
 use sources::Sources;
 use views::Views;
 
@@ -64,6 +66,8 @@ pub struct HubOptions {
     pub kubeconfigs: Allowed,
     /// What users may have the hub connect to.
     pub outbound: Outbound,
+    /// The hosts that kustomizations may name remote resources of.
+    pub remote_bases: Vec<ListedHost>,
     /// The agent's image; without it the one of this version's name is installed, and no agent is told to run another.
     pub agent_image: Option<String>,
     /// Signatures of agents' images, which are passed on to agents.
@@ -119,6 +123,7 @@ impl Default for HubOptions {
             allow_file_sources: false,
             kubeconfigs: Allowed::default(),
             outbound: Outbound::default(),
+            remote_bases: Vec::new(),
             agent_image: None,
             agent_signatures: Vec::new(),
             pace: Pace {
@@ -166,6 +171,8 @@ pub struct Hub {
     pub management: Arc<Management>,
     /// Sources, and what is fetched of them.
     pub sources: Arc<Sources>,
+    /// Remote resources of kustomizations.
+    pub remotes: Arc<Remotes>,
     /// Builds, made once and sent to agents.
     pub builds: Arc<Builds>,
     /// What brings a Kustomization's objects to its cluster.
@@ -207,8 +214,9 @@ impl Hub {
         let management = Arc::new(Management::new(&context, &objects, &onboarding));
         let quarantine = Arc::new(Quarantine::new(&context));
         let sources = Arc::new(Sources::new(&context, &access, &quarantine));
+        let remotes = Arc::new(Remotes::new(&context, &sources));
         let builds = Arc::new(Builds::new(&context, &quarantine));
-        let delivery = Arc::new(Delivery::new(&context, &access, &objects, &sessions, &builds));
+        let delivery = Arc::new(Delivery::new(&context, &access, &objects, &sessions, &builds, &remotes));
         let hooks = Arc::new(Hooks::new(&context, &access, &audit));
         let views = Arc::new(Views::new(&context, &sessions, &builds));
         let schedule = Arc::new(Schedule::new(&context, &quarantine));
@@ -224,6 +232,7 @@ impl Hub {
             onboarding,
             management,
             sources,
+            remotes,
             builds,
             delivery,
             hooks,

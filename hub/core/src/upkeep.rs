@@ -8,6 +8,8 @@ use crate::{Hub, HubError, KeptAttempts};
 pub const UPKEEP_PERIOD: Duration = Duration::from_secs(60);
 /// Artifacts and builds that nothing uses are kept this long, for a way back.
 const KEPT_BLOBS: Duration = Duration::from_secs(24 * 3600);
+/// What remote resources held is kept this long after somebody looked at it.
+const KEPT_REMOTES: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Events are kept this long after they last happened.
 const KEPT_EVENTS: Duration = Duration::from_secs(3600);
 /// Changes that a watch can still ask for: all of the last hour, and the newest of these however old.
@@ -32,6 +34,7 @@ impl Hub {
         self.context.store.drop_expired_tokens(self.now()).await?;
         self.context.store.drop_old_requests(self.now() - KEPT_BLOBS).await?;
         self.objects.drop_old_events(self.now() - KEPT_EVENTS).await?;
+        self.context.store.forget_remote_resources(self.now() - KEPT_REMOTES).await?;
         self.context.store.drop_unused_blobs(self.now() - KEPT_BLOBS).await?;
         self.objects.compact_changes(KEPT_CHANGES, KEPT_CHANGES_AT_LEAST).await?;
         self.audit.tend().await?;

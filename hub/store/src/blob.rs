@@ -340,7 +340,8 @@ impl Store {
 
     /// Drops blobs that nothing refers to and that were last used before `before`.
     ///
-    /// Kept are the artifacts that a source's status names and the builds of newest reconciliations, however old.
+    /// Kept are the artifacts that a source's status names, what remote resources hold and the builds of newest reconciliations, however
+    /// old.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -356,7 +357,8 @@ impl Store {
                     WHERE finished_at IS NULL)
                AND 'sha256:' || encode(digest, 'hex') NOT IN
                    (SELECT object #>> '{status,artifact,digest}' FROM resource
-                    WHERE object #>> '{status,artifact,digest}' IS NOT NULL)",
+                    WHERE object #>> '{status,artifact,digest}' IS NOT NULL)
+               AND digest NOT IN (SELECT digest FROM remote_resource WHERE digest IS NOT NULL)",
         )
         .bind(to_sql(before))
         .execute(&self.pool)

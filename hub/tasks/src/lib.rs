@@ -6,6 +6,7 @@ mod fetch;
 mod housekeeping;
 mod management;
 mod onboard;
+mod remotes;
 
 use roadstead_hub_core::Hub;
 use tokio::task::JoinSet;
@@ -23,6 +24,7 @@ pub fn start(hub: &Hub, stop: &CancellationToken) -> JoinSet<()> {
     let management = management::ManagementClusters::new(stop.clone());
     loops.spawn(controllers::run(hub.clone(), stop.clone(), management));
     loops.spawn(controllers::run(hub.clone(), stop.clone(), fetch::Sources::new(stop.clone())));
+    loops.spawn(remotes::run(hub.clone(), stop.clone()));
     loops.spawn(housekeeping::tell_of_tolerated_sources(hub.clone(), stop.clone()));
     loops.spawn(housekeeping::roll_out(hub.clone(), stop.clone()));
     loops.spawn(housekeeping::heartbeat(hub.clone(), stop.clone()));

@@ -1,6 +1,8 @@
 //! The server.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -76,6 +78,8 @@ struct Shared {
     login: Option<(String, String)>,
     fault: Mutex<Fault>,
     seen: Mutex<Vec<Seen>>,
+    /// Files that are served beside the repositories, by their paths.
+    files: Mutex<HashMap<String, Bytes>>,
 }
 
 impl Shared {
@@ -133,8 +137,13 @@ impl GitServer {
                 (folder.0.clone(), Some(folder))
             }
         };
-        let shared =
-            Arc::new(Shared { root, login: options.login, fault: Mutex::default(), seen: Mutex::default() });
+        let shared = Arc::new(Shared {
+            root,
+            login: options.login,
+            fault: Mutex::default(),
+            seen: Mutex::default(),
+            files: Mutex::default(),
+        });
         let task = tokio::spawn(accept(listener, tls.map(TlsAcceptor::from), Arc::clone(&shared)));
         Ok(Self { address, authority, shared, task, _folder: folder })
     }
@@ -184,6 +193,11 @@ impl GitServer {
     /// If `git` fails.
     pub fn add_repository(&self, name: &str) -> Result<Repository> {
         init_bare(&self.shared.root.join(name))
+    }
+
+    /// Serves a plain file at [`Self::url`] of `name`, beside the repositories, with an entity tag.
+    pub fn put_file(&self, name: &str, content: impl Into<Bytes>) {
+        lock(&self.shared.files).insert(format!("/{name}"), content.into());
     }
 
     /// Misbehaves from the next request on.
@@ -303,6 +317,9 @@ async fn answer(shared: &Shared, request: Request<Incoming>) -> Result<Response<
         answer.headers_mut().insert("www-authenticate", "Basic realm=\"git\"".parse()?);
         return Ok(answer);
     };
+    if let Some(file) = file(shared, &parts)? {
+        return Ok(file);
+    }
     let answer = backend::run(&shared.root, &parts, user.as_deref(), body).await?;
     let mut response = Response::builder().status(answer.status);
     for (name, value) in &answer.headers {
@@ -311,6 +328,19 @@ async fn answer(shared: &Shared, request: Request<Incoming>) -> Result<Response<
     let body =
         if command == "fetch" { spoiled(answer, &fault) } else { Channel::of([Ok(answer.body.into())]) };
     Ok(response.body(body)?)
+}
+
+/// The file that is asked for, if it is one.
+fn file(shared: &Shared, parts: &Parts) -> Result<Option<Response<Channel>>> {
+    let Some(content) = lock(&shared.files).get(parts.uri.path()).cloned() else { return Ok(None) };
+    let mut hasher = DefaultHasher::new();
+    content.hash(&mut hasher);
+    let tag = format!("\"{:016x}\"", hasher.finish());
+    let is_known = parts.headers.get("if-none-match").is_some_and(|known| known.as_bytes() == tag.as_bytes());
+    let mut answer =
+        if is_known { plain(304, String::new()) } else { Response::new(Channel::of([Ok(content)])) };
+    answer.headers_mut().insert("etag", tag.parse()?);
+    Ok(Some(answer))
 }
 
 /// The command of Git's protocol 2 that a request's body holds.

@@ -38,6 +38,7 @@ mod pins;
 mod pipeline;
 mod receivers;
 mod rekey;
+mod remote_bases;
 mod restore;
 mod rules;
 mod secrets;

@@ -116,7 +116,8 @@ const CONFINED: &[(&str, &str, &[&str])] = &[
 ];
 
 /// The folders of `hub/core`: each may name those before it, and none after it.
-const LAYERS: &[&str] = &["identity", "objects", "clusters", "sources", "delivery", "hooks", "views"];
+const LAYERS: &[&str] =
+    &["identity", "objects", "clusters", "sources", "remotes", "delivery", "hooks", "views"];
 const LAYERED: &str = "hub/core/src/";
 /// What puts the layers together, and may name all of them. Other files beside the folders may name none.
 const ABOVE_LAYERS: &[&str] = &["lib.rs", "jobs.rs", "schedule.rs", "upkeep.rs"];

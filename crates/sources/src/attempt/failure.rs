@@ -35,9 +35,8 @@ pub enum AttemptError {
     },
     /// The server's certificate is not trusted.
     #[error(
-        "the certificate of `{url}` is not trusted: {detail}; if it is of your own CA, put that into `ca.crt` of the \
-         Secret in `{}`",
-        trust.field()
+        "the certificate of `{url}` is not trusted: {detail}; if it is of your own CA, {}",
+        trust.advice()
     )]
     Untrusted {
         /// The source.
@@ -97,13 +96,16 @@ pub enum TrustedBy {
     CertSecretRef,
     /// `known_hosts` beside the credentials.
     KnownHosts,
+    /// No object says anything about it: what the hub's machine trusts.
+    System,
 }
 
 impl TrustedBy {
-    fn field(self) -> &'static str {
+    fn advice(self) -> &'static str {
         match self {
-            Self::SecretRef | Self::KnownHosts => "spec.secretRef",
-            Self::CertSecretRef => "spec.certSecretRef",
+            Self::SecretRef | Self::KnownHosts => "put that into `ca.crt` of the Secret in `spec.secretRef`",
+            Self::CertSecretRef => "put that into `ca.crt` of the Secret in `spec.certSecretRef`",
+            Self::System => "the hub trusts what its own machine trusts (SSL_CERT_FILE)",
         }
     }
 
@@ -116,6 +118,9 @@ impl TrustedBy {
             Self::CertSecretRef => {
                 "the answer is not HTTP, or the server's certificate is not trusted (if it is of your own CA, put that into \
                  `ca.crt` of the Secret in `spec.certSecretRef`; if it has none, set `spec.insecure`)"
+            }
+            Self::System => {
+                "the answer is not HTTP, or the server's certificate is not one that the hub's own machine trusts (SSL_CERT_FILE)"
             }
             Self::KnownHosts => {
                 "the answer is not SSH, or the host's key is not one of those in `known_hosts` of the Secret in `spec.secretRef`"

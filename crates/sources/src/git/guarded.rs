@@ -32,6 +32,7 @@ pub(super) struct GuardedWire {
     /// Where credentials belong.
     origin: Url,
     authorization: Option<HeaderValue>,
+    trusted_by: TrustedBy,
     /// Where the repository is, after a redirect.
     base_url: String,
     intake: Intake,
@@ -67,6 +68,7 @@ impl GuardedWire {
             shown_url,
             origin: url.clone(),
             authorization,
+            trusted_by: request.trusted_by,
             base_url: url.as_str().to_owned(),
             intake,
             has_asked: false,
@@ -75,7 +77,7 @@ impl GuardedWire {
 
     fn unreachable(&self, error: &SendError) -> GitError {
         let url = self.shown_url.clone();
-        AttemptError::of_sending(url, TrustedBy::SecretRef, self.stop.phase(), error).into()
+        AttemptError::of_sending(url, self.trusted_by, self.stop.phase(), error).into()
     }
 
     /// Whether the repository is elsewhere than its URL says.

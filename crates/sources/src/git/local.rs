@@ -38,20 +38,22 @@ impl<'a> Local<'a> {
             detail: String::new(),
         };
         let local = |error: gix::Error| GitError::Local { url: url(), detail: git_chain(&error) };
-        let object = match (reference, reference.full_name()) {
-            (GitReference::Commit { id, .. }, _) => {
+        let object = match reference {
+            GitReference::Commit { id, .. } => {
                 let id = gix::ObjectId::from_hex(id.as_bytes()).map_err(|_| missing())?;
                 if !self.repository.has_object(id) {
                     return Err(missing());
                 }
                 id
             }
-            (_, Some(name)) => {
-                let found = self.repository.try_find_reference(name.as_str()).map_err(local)?;
-                let mut found = found.filter(|found| found.name().as_bstr() == name).ok_or_else(missing)?;
-                found.follow_to_object().map_err(local)?.detach()
+            reference => {
+                let mut first = None;
+                for name in reference.full_names() {
+                    let found = self.repository.try_find_reference(name.as_str()).map_err(local)?;
+                    first = first.or(found.filter(|found| found.name().as_bstr() == name));
+                }
+                first.ok_or_else(missing)?.follow_to_object().map_err(local)?.detach()
             }
-            (_, None) => return Err(missing()),
         };
         let commit =
             super::objects::peel(self.objects(), object, order).map_err(|error| error.of(self.request))?;

@@ -158,7 +158,7 @@ async fn in_time(
     let _ends_the_threads = stop.clone().on_drop();
     let trust = match location {
         Location::Ssh(_) => TrustedBy::KnownHosts,
-        Location::Http(_) | Location::File(_) => TrustedBy::SecretRef,
+        Location::Http(_) | Location::File(_) => request.trusted_by,
     };
     let attempt = Attempt::new(&request, &location, engine, &stop, find_only);
     let work = attempt.run();

@@ -81,10 +81,11 @@ impl<'a> Session<'a> {
             let object = ObjectId::from_hex(id.as_bytes()).map_err(|_| missing(String::new()))?;
             return Ok(Target { object, commit: id.clone(), tag: None });
         }
-        let Some(name) = reference.full_name() else { return Err(missing(String::new())) };
-        let refs = self.references(&name)?;
-        let found = refs.iter().find_map(|found| points_to(found, &name)).ok_or_else(|| {
-            let empty = refs.is_empty() && name == "refs/heads/master";
+        let names = reference.full_names();
+        let refs = self.references(names.iter().map(String::as_str))?;
+        let mut found = names.iter().filter_map(|name| refs.iter().find_map(|found| points_to(found, name)));
+        let found = found.next().ok_or_else(|| {
+            let empty = refs.is_empty() && names == ["refs/heads/master"];
             missing(if empty { "name the branch in `spec.ref.branch`".to_owned() } else { String::new() })
         })?;
         let (object, commit) = found;
@@ -93,7 +94,7 @@ impl<'a> Session<'a> {
 
     /// All tags.
     pub(super) fn tags(&mut self) -> Result<Vec<Tag>, Unread> {
-        let refs = self.references(TAGS)?;
+        let refs = self.references([TAGS].into_iter())?;
         let tag = |found: &Ref| {
             let (name, object, commit) = parts(found)?;
             let name = std::str::from_utf8(name).ok().filter(|name| is_valid(name))?;
@@ -102,14 +103,14 @@ impl<'a> Session<'a> {
         Ok(refs.iter().filter_map(tag).collect())
     }
 
-    fn references(&mut self, name: &str) -> Result<Vec<Ref>, Unread> {
+    fn references<'n>(&mut self, names: impl Iterator<Item = &'n str>) -> Result<Vec<Ref>, Unread> {
         // Servers that speak the old protocol have sent them all with their greeting.
         if let Some(refs) = self.handshake.refs.take() {
             return Ok(refs);
         }
         self.client.asks_for(What::References);
         let mut prefixes = RefPrefixes::new();
-        prefixes.extend([BString::from(name)]);
+        prefixes.extend(names.map(BString::from));
         LsRefsCommand::new(Some(prefixes), &self.handshake.capabilities, agent())
             .invoke_blocking(&mut self.transport, &mut gix::progress::Discard, false)
             .map_err(|error| failed(Phase::Listing, &error))

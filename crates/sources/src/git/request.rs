@@ -15,7 +15,7 @@ use super::include::Include;
 use super::known::KnownServer;
 use super::ssh::SshCredentials;
 use super::verify::Verification;
-use crate::attempt::Room;
+use crate::attempt::{Room, TrustedBy};
 use crate::tree::TreeLimits;
 use crate::version::{Constraint, Version};
 use roadstead_outbound::Secret;
@@ -32,6 +32,8 @@ pub enum GitReference {
     SemVer(String),
     /// A reference by its full name: `refs/pull/420/head`, say, or `HEAD`.
     Name(String),
+    /// What `git fetch` makes of a name that does not say what it is the name of: a full name, a tag or a branch, in this order.
+    Short(String),
     /// A commit by its full id; the branch is for the revision's text only.
     Commit {
         /// 40 hexadecimal digits.
@@ -70,20 +72,33 @@ impl GitReference {
             .unwrap_or_default()
     }
 
-    /// The full name to look for among the server's references.
-    pub(super) fn full_name(&self) -> Option<String> {
+    /// What `git fetch` fetches by this word: a commit by its full id, or a reference; the server's default where it is empty.
+    #[must_use]
+    pub fn of_word(word: &str) -> Self {
+        let is_commit = word.len() == 40 && word.bytes().all(|c| c.is_ascii_hexdigit());
+        match word {
+            "" | "HEAD" => Self::Name("HEAD".to_owned()),
+            id if is_commit => Self::Commit { id: id.to_ascii_lowercase(), branch: None },
+            name => Self::Short(name.to_owned()),
+        }
+    }
+
+    /// The full names to look for among the server's references; the first that is there is meant.
+    pub(super) fn full_names(&self) -> Vec<String> {
         match self {
-            Self::Branch(name) => Some(format!("refs/heads/{name}")),
-            Self::Tag(name) => Some(format!("refs/tags/{name}")),
-            Self::Name(name) => Some(name.clone()),
-            Self::SemVer(_) | Self::Commit { .. } => None,
+            Self::Branch(name) => vec![format!("refs/heads/{name}")],
+            Self::Tag(name) => vec![format!("refs/tags/{name}")],
+            Self::Name(name) => vec![name.clone()],
+            Self::Short(name) if name.starts_with("refs/") => vec![name.clone()],
+            Self::Short(name) => ["refs", "refs/tags", "refs/heads"].map(|at| format!("{at}/{name}")).into(),
+            Self::SemVer(_) | Self::Commit { .. } => Vec::new(),
         }
     }
 
     /// The revision of a commit that it leads to; of a range of versions, by way of `tag`. None where they do not fit.
     pub(super) fn revision(&self, tag: Option<&str>, commit: &str) -> Option<Revision> {
         let label = match self {
-            Self::Branch(name) | Self::Tag(name) | Self::Name(name) => name,
+            Self::Branch(name) | Self::Tag(name) | Self::Name(name) | Self::Short(name) => name,
             Self::SemVer(range) => tag.filter(|tag| is_in_range(tag, range))?,
             Self::Commit { branch, .. } => branch.as_deref().unwrap_or_default(),
         };
@@ -122,9 +137,13 @@ impl GitReference {
             Self::Name(name) if name != "HEAD" && !name.starts_with("refs/") => {
                 refuse("`ref.name` is a full name: `refs/heads/main`, say")
             }
-            Self::Branch(_) | Self::Tag(_) | Self::Name(_) => {
-                let name = self.full_name().unwrap_or_default();
-                if is_valid(&name) { Ok(()) } else { refuse("that is not a valid name of a Git reference") }
+            Self::Branch(_) | Self::Tag(_) | Self::Name(_) | Self::Short(_) => {
+                let names = self.full_names();
+                if names.iter().all(|name| is_valid(name)) {
+                    Ok(())
+                } else {
+                    refuse("that is not a valid name of a Git reference")
+                }
             }
         }
     }
@@ -146,7 +165,7 @@ impl std::fmt::Display for GitReference {
             Self::Branch(name) => write!(f, "branch `{name}`"),
             Self::Tag(name) => write!(f, "tag `{name}`"),
             Self::SemVer(range) => write!(f, "version `{range}`"),
-            Self::Name(name) => write!(f, "reference `{name}`"),
+            Self::Name(name) | Self::Short(name) => write!(f, "reference `{name}`"),
             Self::Commit { id, .. } => write!(f, "commit `{id}`"),
         }
     }
@@ -211,6 +230,8 @@ pub struct GitRequest {
     pub plain_http_credentials: bool,
     /// PEM of certificate authorities to trust besides the system's.
     pub ca: Option<Vec<u8>>,
+    /// Where whoever asks says by what an HTTPS server is trusted, for messages.
+    pub trusted_by: TrustedBy,
     /// The certificate to show to servers that ask for one.
     pub identity: Option<ClientIdentity>,
     /// Whether `file://` is allowed: for development on one machine only, since it reads whatever the process may read.
@@ -255,6 +276,7 @@ impl GitRequest {
             credentials: None,
             plain_http_credentials: false,
             ca: None,
+            trusted_by: TrustedBy::SecretRef,
             identity: None,
             allow_file: false,
             guard: Guard::new(Arc::new(Policy::default()), Purpose::Git),
@@ -308,8 +330,21 @@ mod tests {
     }
 
     #[test]
+    fn a_word_is_what_git_fetches_by_it() {
+        let commit = "A1afe267b54f38b46b487f6e938a6fd508278c07";
+        let id = commit.to_lowercase();
+        assert_eq!(GitReference::of_word(commit), GitReference::Commit { id, branch: None });
+        assert_eq!(GitReference::of_word(""), GitReference::Name("HEAD".to_owned()));
+        let names = |word: &str| GitReference::of_word(word).full_names();
+        assert_eq!(names("v1"), ["refs/v1", "refs/tags/v1", "refs/heads/v1"]);
+        assert_eq!(names("refs/pull/1/head"), ["refs/pull/1/head"]);
+    }
+
+    #[test]
     fn bad_references_are_refused() {
         for bad in [
+            GitReference::Short("a b".to_owned()),
+            GitReference::Short("../x".to_owned()),
             GitReference::Branch("a b".to_owned()),
             GitReference::Branch("../x".to_owned()),
             GitReference::Branch(String::new()),

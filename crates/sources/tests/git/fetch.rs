@@ -53,6 +53,10 @@ async fn branches_tags_names_and_commits() {
     let side = commit("main-2", "side");
     let slash = commit("release/1.0", "slash");
     kit.repository.git(["update-ref", "refs/pull/7/head", &one], &[], b"").unwrap();
+    // A tag comes before a branch of the same name.
+    let both = commit("both", "branch");
+    kit.repository.tag("both", &one).unwrap();
+    assert_ne!(both, one);
 
     for (reference, label, wanted) in [
         (GitReference::Branch("main".to_owned()), "main@sha1:", &three),
@@ -62,6 +66,13 @@ async fn branches_tags_names_and_commits() {
         (GitReference::Tag("v2".to_owned()), "v2@sha1:", &two),
         (GitReference::Name("refs/pull/7/head".to_owned()), "refs/pull/7/head@sha1:", &one),
         (GitReference::Name("HEAD".to_owned()), "HEAD@sha1:", &three),
+        (GitReference::of_word(""), "HEAD@sha1:", &three),
+        (GitReference::of_word("main-2"), "main-2@sha1:", &side),
+        (GitReference::of_word("heads/main-2"), "heads/main-2@sha1:", &side),
+        (GitReference::of_word("refs/pull/7/head"), "refs/pull/7/head@sha1:", &one),
+        (GitReference::of_word("both"), "both@sha1:", &one),
+        (GitReference::of_word("v2"), "v2@sha1:", &two),
+        (GitReference::of_word(&two), "sha1:", &two),
         (GitReference::Commit { id: two.clone(), branch: None }, "sha1:", &two),
         (GitReference::Commit { id: one.clone(), branch: Some("main".to_owned()) }, "main@sha1:", &one),
     ] {

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use roadstead_api::{KindId, Reference};
 use roadstead_hub_store::{BuiltGroup, StoreError, Stored};
-use roadstead_kustomize::MemoryTree;
-use roadstead_model::{Group, HealthExpr, ObjectRef, Reason, Step};
+use roadstead_kustomize::{Fetched, MemoryTree};
+use roadstead_model::{Digest, Group, HealthExpr, ObjectRef, Reason, Step};
 use roadstead_sops::WrappedKey;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -102,6 +102,11 @@ pub(crate) enum Need {
     Read(ObjectRef),
     /// The data keys of encrypted files of its sources, which it has to decrypt before it renders.
     Keys(Vec<InputKey>),
+    /// What a kustomization names by URL.
+    Remote {
+        /// The URL, as it is written there.
+        url: String,
+    },
 }
 
 /// An encrypted file, and what its data key is wrapped as.
@@ -126,6 +131,17 @@ pub(crate) struct GivenKeys {
     pub(crate) keys: BTreeMap<String, String>,
 }
 
+/// What is given for [`Need::Remote`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct GivenRemote {
+    /// Of its artifact, or of the file: the worker asks for the bytes by it.
+    pub(crate) digest: Digest,
+    /// Whether it is a single file.
+    pub(crate) is_file: bool,
+    /// Bytes of its files.
+    pub(crate) bytes: u64,
+}
+
 /// What was found for a need.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Given {
@@ -145,12 +161,19 @@ impl Given {
             Need::Object { kind, .. } => *kind == KindId::Secret,
             Need::Read(object) => object.group.is_empty() && object.kind == "Secret",
             Need::Keys(_) => true,
+            Need::Remote { .. } => false,
         }
     }
 
     /// Whether what comes of it is sealed: it is in memory only, and nobody stores it.
     pub(crate) fn seals(&self) -> bool {
         matches!(self.need, Need::Keys(_))
+    }
+
+    /// The URL and what it led to, where that is what was asked for.
+    pub(crate) fn remote(&self) -> Option<(&str, GivenRemote)> {
+        let Need::Remote { url } = &self.need else { return None };
+        Some((url, GivenRemote::deserialize(self.found.as_ref()?).ok()?))
     }
 }
 
@@ -160,6 +183,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) trees: &'a [&'a MemoryTree],
     /// What it asked for in the rounds before.
     pub(crate) given: &'a [Given],
+    /// What of that URLs led to, by the URLs.
+    pub(crate) remotes: &'a BTreeMap<String, Fetched>,
 }
 
 impl Inputs<'_> {

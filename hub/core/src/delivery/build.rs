@@ -188,11 +188,12 @@ impl Builds {
             return Ok(BuildOutcome::Failed(why));
         }
         let workers = self.workers()?;
+        let blobs = order.blobs();
         let mut exchange = Artifacts {
             store: &self.store,
             room: &workers.artifacts,
             result: None,
-            digests: &order.artifacts,
+            digests: &blobs,
             failure: None,
         };
         let outcome = {

@@ -75,6 +75,7 @@ impl Delivery {
         match decide(&seen.situation, now) {
             Decision::Idle { until } => {
                 self.resume(&seen, now).await?;
+                let until = seen.check_remotes_at.map_or(until, |look| until.min(look));
                 self.await_children(&seen, until, now).await
             }
             Decision::Suspend => self.suspend(&seen, now).await,

@@ -15,8 +15,10 @@ use serde_json::Value;
 use crate::HubError;
 use crate::delivery::applier::{Given, MAX_NEEDS, MAX_ROUNDS, Need};
 use crate::delivery::build::{BuildOutcome, Order};
+use crate::delivery::remotes::{CHECK_TIME, Remote};
 use crate::delivery::seen::SeenApplier;
 use crate::delivery::{Delivery, placing};
+use crate::remotes;
 
 /// Bytes of all objects of the hub that one render is given, as JSON. As many renders as passes are made at once may hold so much.
 const MAX_GIVEN_BYTES: usize = 1 << 20;
@@ -72,7 +74,7 @@ impl Delivery {
                 let why = format!("its render asks for the same again, or for more than {MAX_NEEDS} objects");
                 return Ok(Rendered { rendering: failed(why), by });
             }
-            let mut unread = Vec::new();
+            let (mut unread, mut is_pending) = (Vec::new(), false);
             for need in needs {
                 match &need {
                     Need::Object { kind, name } => match self.object_of_hub(seen, *kind, name).await? {
@@ -102,6 +104,12 @@ impl Delivery {
                             return Ok(Rendered { rendering: Rendering::Failed(reason, why), by });
                         }
                     },
+                    Need::Remote { url } => match self.remote(seen, url, &order.given, &mut by).await? {
+                        Remote::Given(given) => order.given.push(given),
+                        Remote::Failed(why) => return Ok(Rendered { rendering: failed(why), by }),
+                        // The others are checked meanwhile.
+                        Remote::Pending => is_pending = true,
+                    },
                     Need::Read(object) => {
                         if facts.is_none() {
                             facts = Some(self.facts(seen, cluster).await?);
@@ -114,11 +122,14 @@ impl Delivery {
                     }
                 }
             }
+            if is_pending {
+                return Ok(Rendered { rendering: Rendering::Later(CHECK_TIME), by });
+            }
             if !unread.is_empty() {
                 // With those of the rounds before: what is rendered by is of one moment.
                 let before = order.given.iter().filter_map(|given| match &given.need {
                     Need::Read(object) => Some(object.clone()),
-                    Need::Object { .. } | Need::Keys(_) => None,
+                    Need::Object { .. } | Need::Keys(_) | Need::Remote { .. } => None,
                 });
                 let reads = before.chain(unread).collect();
                 return Ok(Rendered { rendering: Rendering::Reads(reads), by });
@@ -198,7 +209,7 @@ impl Delivery {
 
     /// Whether one of these objects of the hub is another one now.
     pub(super) async fn is_outdated(&self, by: &BTreeMap<String, String>) -> Result<bool, HubError> {
-        for (key, was) in by.iter().filter(|(key, _)| *key != OFFLINE) {
+        for (key, was) in by.iter().filter(|(key, _)| *key != OFFLINE && !remotes::is_name(key)) {
             let Some(Reference { kind, namespace, name }) = Reference::from_key(key) else { return Ok(true) };
             let found = self.store.get(kind, &namespace, &name).await?;
             if found.as_ref().map_or_else(|| ABSENT.to_owned(), identity) != *was {

@@ -43,6 +43,7 @@ impl Delivery {
             adopts_flux,
             adopt_managers,
             offline,
+            check_remotes_at,
         } = self.situation(&stored, kind, &applier).await?;
         let children = if has_children { self.store.children(situation.uid).await? } else { Vec::new() };
         let seen = SeenApplier {
@@ -58,6 +59,7 @@ impl Delivery {
             adopts_flux,
             adopt_managers,
             offline,
+            check_remotes_at,
         };
         Ok(Some(Sight { seen, wanted }))
     }
@@ -100,6 +102,8 @@ pub(crate) struct SeenApplier {
     pub(crate) adopt_managers: Vec<String>,
     /// What the cluster's agent does about drift while the hub is away.
     pub(crate) offline: Offline,
+    /// When the first of the remote resources that it was rendered by is to be looked at again.
+    pub(super) check_remotes_at: Option<Timestamp>,
 }
 
 impl SeenApplier {

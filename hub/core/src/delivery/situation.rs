@@ -1,5 +1,6 @@
 //! Gathers what a decision about one applier depends on.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -50,6 +51,8 @@ pub(crate) struct Gathered {
     pub(crate) adopt_managers: Vec<String>,
     /// What the cluster's agent does about drift while the hub is away.
     pub(crate) offline: Offline,
+    /// When the first of the remote resources that it was rendered by is to be looked at again.
+    pub(crate) check_remotes_at: Option<Timestamp>,
 }
 
 /// The cluster that a spec chooses.
@@ -87,15 +90,16 @@ impl Delivery {
         let on = cluster.as_ref().map(Stored::decode::<Cluster>).transpose()?;
         let offline =
             on.as_ref().and_then(|cluster| cluster.spec.offline.as_ref()).map(offline).unwrap_or_default();
-        let outdated = match &last {
+        let (outdated, check_remotes_at) = match &last {
             Some(last) => {
                 let by = &last.inputs.rendered_by;
                 // What only reads has nothing to do with it.
                 let is_other =
                     last.inputs.kind == AttemptKind::Apply && render::is_other_offline(by, offline);
-                is_other || self.is_outdated(by).await?
+                let of_remotes = self.remotes_of(stored, spec, by).await?;
+                (is_other || of_remotes.0 || self.is_outdated(by).await?, of_remotes.1)
             }
-            None => false,
+            None => (false, None),
         };
         let began = last.as_ref().map(|last| last.inputs.started);
         // Where nothing was tried since the database was restored, what it says is not to be relied on yet.
@@ -198,7 +202,21 @@ impl Delivery {
             adopts_flux,
             adopt_managers,
             offline,
+            check_remotes_at,
         })
+    }
+
+    /// Whether one of the remote resources that it was rendered by is another one now, and when they are to be looked at again.
+    async fn remotes_of(
+        &self,
+        stored: &Stored,
+        spec: &ApplierSpec,
+        by: &BTreeMap<String, String>,
+    ) -> Result<(bool, Option<Timestamp>), HubError> {
+        if spec.suspend || stored.deletion_timestamp.is_some() {
+            return Ok((false, None));
+        }
+        self.remotes.is_outdated(by, &stored.namespace, spec.interval.0).await
     }
 
     async fn target(&self, stored: &Stored, spec: &ApplierSpec) -> Result<Chosen, StoreError> {

@@ -11,12 +11,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use roadstead_budget::MemoryBudget;
-use roadstead_model::{Digest, ResourceUid};
+use roadstead_model::{Digest, ResourceUid, Revision};
 use roadstead_sources::bucket::{BucketLimits, KnownBucket};
 use roadstead_sources::git::KnownServer;
 use roadstead_sources::oci::{KnownRegistry, OciLimits};
 use roadstead_sources::{Desk, Ended, Engine, Line, MOST_QUESTION, Room};
-use roadstead_sources::{FetchError, GitLimits, Outcome, read};
+use roadstead_sources::{FetchError, GitLimits, Outcome, Source, read};
 use roadstead_worker::{Context, Exchange, Job, JobError, JobLimits};
 use tokio_util::sync::CancellationToken;
 
@@ -104,15 +104,45 @@ impl Sources {
         job: &FetchJob,
         cancel: &CancellationToken,
     ) -> Result<Result<Outcome, FetchError>, HubError> {
-        let none = || HubError::Internal("this process was set up without worker processes".to_owned());
-        let workers = self.options.workers.as_ref().ok_or_else(none)?;
-        let readers = Readers { sources: self, job, workers, failure: Mutex::default() };
-        let outcome = job.source.fetch(job.known(), &readers, cancel).await;
+        let (uid, generation) = job.identity();
+        let what = Subject {
+            namespace: job.namespace(),
+            name: format!("{uid}\n{generation}"),
+            is_asked_for: job.is_asked_for(),
+        };
+        self.fetch_as(what, job.source.as_ref(), job.known(), cancel).await
+    }
+
+    /// Fetches something for which what servers send is read by this hub's workers.
+    pub(crate) async fn fetch_as(
+        &self,
+        what: Subject<'_>,
+        source: &dyn Source,
+        known: Option<&Revision>,
+        cancel: &CancellationToken,
+    ) -> Result<Result<Outcome, FetchError>, HubError> {
+        let readers = Readers { sources: self, what, workers: self.workers()?, failure: Mutex::default() };
+        let outcome = source.fetch(known, &readers, cancel).await;
         match readers.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some(failure) => Err(failure),
             None => Ok(outcome),
         }
     }
+
+    pub(crate) fn workers(&self) -> Result<&Workers, HubError> {
+        let none = || HubError::Internal("this process was set up without worker processes".to_owned());
+        self.options.workers.as_ref().ok_or_else(none)
+    }
+}
+
+/// For whom something is fetched.
+pub(crate) struct Subject<'a> {
+    /// Namespaces share the readers.
+    pub(crate) namespace: &'a str,
+    /// What is fetched: what ends a reader is set aside by it.
+    pub(crate) name: String,
+    /// Whether somebody asked for it, so that it is read whatever came of it before.
+    pub(crate) is_asked_for: bool,
 }
 
 /// What a source may have, so that the workers of this hub can read it.
@@ -148,7 +178,7 @@ pub(crate) fn room(workers: &Workers) -> Room {
 /// Has worker processes read what the servers of one source sent.
 struct Readers<'a> {
     sources: &'a Sources,
-    job: &'a FetchJob,
+    what: Subject<'a>,
     workers: &'a Workers,
     /// What is the hub's own fault.
     failure: Mutex<Option<HubError>>,
@@ -158,8 +188,7 @@ impl Readers<'_> {
     /// What it is that is read. Nobody knows what a server sends, but it is the same as long as the commit is; and what it
     /// sends before it has named one, as long as the source is.
     fn inputs(&self, about: &str) -> Digest {
-        let (uid, generation) = self.job.identity();
-        Digest::of(format!("fetch\n{uid}\n{generation}\n{about}").as_bytes())
+        Digest::of(format!("fetch\n{}\n{about}", self.what.name).as_bytes())
     }
 
     fn failed(&self, failure: HubError) -> Ended {
@@ -172,7 +201,7 @@ impl Readers<'_> {
 #[async_trait]
 impl Engine for Readers<'_> {
     async fn admit(&self, about: &str) -> Result<(), Ended> {
-        if self.job.is_asked_for() {
+        if self.what.is_asked_for {
             return Ok(());
         }
         match self.sources.quarantine.why_set_aside(self.inputs(about)).await {
@@ -183,7 +212,7 @@ impl Engine for Readers<'_> {
     }
 
     async fn run(&self, about: &str, order: Vec<u8>, desk: &mut Desk) -> Result<Vec<u8>, Ended> {
-        let namespace = self.job.namespace();
+        let namespace = self.what.namespace;
         let _place = self.sources.read_places.take(namespace, namespace).await;
         let limits = JobLimits { cpu: CPU, wall: WALL, output: REPLY, question: MOST_QUESTION };
         let job = Job { kind: FETCH_JOB, input: order, affinity: None, limits };
@@ -194,7 +223,7 @@ impl Engine for Readers<'_> {
         }
         let ended = match outcome {
             Ok(reply) => {
-                if self.job.is_asked_for() {
+                if self.what.is_asked_for {
                     let forgotten = self.sources.store.take_back(self.inputs(about)).await;
                     forgotten.map_err(|failure| self.failed(failure.into()))?;
                 }

@@ -99,7 +99,7 @@ fn tag_of<'a>(reference: &'a GitReference, chosen: Option<&'a str>) -> Option<&'
         GitReference::Tag(name) => Some(name),
         GitReference::Name(name) => name.strip_prefix("refs/tags/"),
         GitReference::SemVer(_) => chosen,
-        GitReference::Branch(_) | GitReference::Commit { .. } => None,
+        GitReference::Branch(_) | GitReference::Short(_) | GitReference::Commit { .. } => None,
     }
 }
 

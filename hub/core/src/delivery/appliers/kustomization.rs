@@ -1,6 +1,9 @@
 //! Kustomizations: one source, built as `kustomize build` does, applied as one group.
 
 mod inputs;
+mod remotes;
+
+use std::sync::Arc;
 
 use roadstead_api::kustomization::{
     BuildMetadata, CommonMetadata, HealthCheckExpr, Image, KustomizationSpec, MacCheck, Patch, PostBuild,
@@ -72,26 +75,36 @@ impl Applier for Kustomizations {
         let path = TreePath::new(&recipe.path)
             .ok_or_else(|| format!("spec.path '{}' leaves the source's root", recipe.path))?;
         let decrypts = recipe.decrypts;
+        let wanted = remotes::missing(*tree, &path, &recipe.components, inputs.remotes)?;
+        if !wanted.is_empty() {
+            return Ok(Render::Needs(wanted));
+        }
+        let remotes = remotes::Given::of(inputs);
         let mut options = Options { overlay: recipe.overlay(), ..Options::default() };
         options.limits = Limits::within(MAX_BUILD_MEMORY);
         options.limits.work = MAX_WORK;
+        options.remote = Some(Arc::new(remotes.clone()));
         let build = |tree: &dyn FileTree| {
             let build = roadstead_kustomize::build(tree, &path, &options).map_err(|error| chain(&error))?;
             Ok(build.objects.iter().map(roadstead_kustomize::Object::to_json).collect::<Vec<_>>())
         };
         let encrypted = if decrypts { encrypted_inputs(*tree, &path) } else { Vec::new() };
-        let objects = if encrypted.is_empty() {
-            build(*tree)?
+        let built = if encrypted.is_empty() {
+            build(*tree)
         } else {
             let need = inputs::need(tree, &encrypted)?;
             let Some(given) = inputs.find(&need) else { return Ok(Render::Needs(vec![need])) };
             let opened = Opened::new(tree, &encrypted, given)?;
-            let objects = opened.with_tree(tree, build)?;
-            if let Some(exposed) = opened.exposed(&objects) {
-                return Err(exposed);
-            }
-            objects
+            opened
+                .with_tree(tree, build)
+                .and_then(|objects| opened.exposed(&objects).map_or(Ok(objects), Err))
         };
+        // What it names where it was not looked for.
+        let wanted = remotes.missing();
+        if !wanted.is_empty() {
+            return Ok(Render::Needs(wanted));
+        }
+        let objects = built?;
         Ok(Render::Rendered(vec![Objects { label: String::new(), objects }]))
     }
 

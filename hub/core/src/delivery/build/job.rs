@@ -1,6 +1,6 @@
 //! The render as a job: what a worker process does with artifacts and a recipe, and what goes over the pipe.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, BufReader, Read, Write as _};
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use bytes::{Buf as _, Bytes};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use roadstead_api::KindId;
-use roadstead_kustomize::{MemoryTree, TreePath};
+use roadstead_kustomize::{Fetched, FileTree, MemoryTree, RemoteUrl, TreePath};
 use roadstead_model::{Digest, Hasher, chain};
 use roadstead_sources::{Entry, TreeLimits, unpack_from};
 use roadstead_worker::Context;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::delivery::applier::{Given, Inputs, MAX_NEEDS, Need, Objects, Render, applier};
+use crate::delivery::applier::{Given, GivenRemote, Inputs, MAX_NEEDS, Need, Objects, Render, applier};
 use crate::delivery::decryption::{MAX_WRAPPED_BYTES, wrapped_keys};
 use crate::delivery::placing;
 
@@ -29,6 +29,8 @@ pub(super) const MAX_BYTES: usize = 64 << 20;
 pub(super) const MAX_PACKED_BYTES: usize = 16 << 20;
 /// What an answer begins with: the sizes of what follows, a reason, or what else is needed.
 const MAX_HEAD_BYTES: usize = 4 << 20;
+/// What a file is called that was fetched by itself.
+const SINGLE_FILE: &str = "resource.yaml";
 /// Groups of a render. Agents take no more.
 const MAX_GROUPS: usize = 64;
 /// Trees that were unpacked last: the appliers of one source are rendered one after the other.
@@ -53,6 +55,12 @@ pub(crate) struct Order {
 }
 
 impl Order {
+    /// The artifacts and files that its worker may ask for.
+    pub(super) fn blobs(&self) -> Vec<Digest> {
+        let remotes = self.given.iter().filter_map(|given| Some(given.remote()?.1.digest));
+        self.artifacts.iter().copied().chain(remotes).collect()
+    }
+
     /// The key of what comes of it: a digest of all that it depends on.
     pub(in super::super) fn key(&self) -> Result<Digest, serde_json::Error> {
         #[derive(Serialize)]
@@ -153,7 +161,8 @@ impl Builder {
         let trees = trees.collect::<Result<Vec<_>, _>>()?;
         let trees: Vec<&MemoryTree> = trees.iter().map(Arc::as_ref).collect();
         let applier = applier(order.kind).ok_or_else(|| format!("a {} deploys nothing", order.kind))?;
-        let inputs = Inputs { trees: &trees, given: &order.given };
+        let remotes = self.remotes(context, &order.given)?;
+        let inputs = Inputs { trees: &trees, given: &order.given, remotes: &remotes };
         match applier.render(&order.recipe, &inputs)? {
             Render::Needs(needs) => Ok(Made::Needs(needs)),
             Render::Rendered(groups) => {
@@ -161,6 +170,30 @@ impl Builder {
                 pack(groups, &order.stays, secret, order.salt.as_deref()).map(Made::Rendered)
             }
         }
+    }
+
+    /// What URLs led to.
+    fn remotes(
+        &mut self,
+        context: &mut Context,
+        given: &[Given],
+    ) -> Result<BTreeMap<String, Fetched>, String> {
+        let mut remotes = BTreeMap::new();
+        // Directories of one repository share its tree.
+        let mut trees: BTreeMap<Digest, Arc<dyn FileTree>> = BTreeMap::new();
+        for (url, GivenRemote { digest, is_file, bytes: _ }) in given.iter().filter_map(Given::remote) {
+            let tree = match trees.get(&digest) {
+                Some(tree) => Arc::clone(tree),
+                None if is_file => single_file(context, digest)?,
+                None => self.tree(context, digest)?,
+            };
+            trees.insert(digest, Arc::clone(&tree));
+            let of_repository = || RemoteUrl::parse(url)?.repository.map(|repository| repository.path);
+            let path = if is_file { TreePath::new(SINGLE_FILE) } else { of_repository() };
+            let path = path.ok_or_else(|| "a remote resource is given that cannot be one".to_owned())?;
+            remotes.insert(url.to_owned(), Fetched { tree, path });
+        }
+        Ok(remotes)
     }
 
     /// The tree of an artifact: one that was kept, or of bytes that are asked for.
@@ -186,6 +219,21 @@ impl Builder {
         }
         Ok(tree)
     }
+}
+
+/// A file that was fetched by itself.
+fn single_file(context: &mut Context, digest: Digest) -> Result<Arc<dyn FileTree>, String> {
+    let mut bytes = Vec::new();
+    let question = [ARTIFACT, digest.as_bytes()].concat();
+    let answer = context.ask(&question).map_err(|error| error.to_string())?;
+    // The hub takes none that is larger.
+    answer.take(MAX_BYTES as u64).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    if Digest::of(&bytes) != digest {
+        return Err(format!("file {digest} does not have the content that its digest names"));
+    }
+    let mut tree = MemoryTree::new();
+    tree.insert_file(TreePath::new(SINGLE_FILE).unwrap_or_default(), bytes);
+    Ok(Arc::new(tree))
 }
 
 /// Reads an artifact as it comes.
