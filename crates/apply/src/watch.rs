@@ -130,7 +130,7 @@ async fn look(engine: &Engine, object: &ObjectRef) -> Looked {
             Err(failure) => Looked::Unknown(failure.message),
         },
         Err(refusal) => {
-            // A list that is not found is of a kind, or a version, that is not served any more: the next look asks for what is.
+            // The kind, or this version of it, is not served any more: what is served now is asked for the next time.
             if refusal.is_not_served() {
                 engine.discovery.forget(&object.group);
             }
