@@ -54,6 +54,9 @@ pub struct DispatchSpec {
     /// What differs is told and not written: all of it was applied before, and drift is only reported. Like `full`, not what is to be done.
     #[serde(default, skip_serializing_if = "is_default")]
     pub observe: bool,
+    /// What it changes is told by an Event in the cluster, too. Like `full`, not what is to be done.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub cluster_events: bool,
     /// The namespace of the cluster for namespaced objects that name none; see [`DispatchSpec::default_namespace`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_namespace: Option<String>,
@@ -116,6 +119,7 @@ impl DispatchSpec {
             drift,
             offline,
             observe: _,
+            cluster_events: _,
             default_namespace: _,
             service_account,
             timeout: _,
@@ -171,6 +175,9 @@ impl DispatchSpec {
         if !self.health.is_empty() {
             needs.insert(Capability::HealthExpressions);
         }
+        if self.cluster_events {
+            needs.insert(Capability::ClusterEvents);
+        }
         match &step.kind {
             StepKind::Apply { group } => {
                 needs.extend(self.says_more_of_drift().then_some(Capability::DriftReports));
@@ -211,6 +218,7 @@ impl DispatchSpec {
             && !self.says_more_of_drift()
             && self.steps.iter().all(|step| !matches!(step.kind, StepKind::Terminate))
             && !self.hands_over_with_flux()
+            && !self.cluster_events
     }
 
     /// Whether more is done between a Flux and us than that built objects are taken over: a hub that does not know of that would store
@@ -595,6 +603,7 @@ mod tests {
             full: false,
             drift: DriftMode::Correct,
             observe: false,
+            cluster_events: false,
             offline: Offline::default(),
             health: Vec::new(),
             guard: None,

@@ -42,6 +42,7 @@ impl Delivery {
             held,
             adopts_flux,
             adopt_managers,
+            cluster_events,
             offline,
         } = self.situation(&stored, kind, &applier).await?;
         let children = if has_children { self.store.children(situation.uid).await? } else { Vec::new() };
@@ -57,6 +58,7 @@ impl Delivery {
             held,
             adopts_flux,
             adopt_managers,
+            cluster_events,
             offline,
         };
         Ok(Some(Sight { seen, wanted }))
@@ -98,6 +100,8 @@ pub(crate) struct SeenApplier {
     pub(crate) adopts_flux: bool,
     /// Managers whose fields are taken over with that.
     pub(crate) adopt_managers: Vec<String>,
+    /// Whether what is changed is told in the cluster, too.
+    pub(crate) cluster_events: bool,
     /// What the cluster's agent does about drift while the hub is away.
     pub(crate) offline: Offline,
 }
@@ -195,6 +199,7 @@ impl SeenApplier {
             },
             offline: self.offline,
             observe: false,
+            cluster_events: self.cluster_events,
             health: Vec::new(),
             guard: None,
             default_namespace: self.standing.default_namespace.clone(),
