@@ -64,22 +64,24 @@ pub(super) fn health_is_unseen(status: &mut ApplierStatus, cluster: &str, genera
     }
 }
 
-/// Records the result of the health checks.
+/// Records the result of the health checks; gives what is told of it where they have passed, and had not before.
 pub(super) fn note_health(
     status: &mut ApplierStatus,
     spec: &ApplierSpec,
     outcome: &Outcome,
     generation: i64,
     now: Timestamp,
-) {
+) -> Option<String> {
     let conditions = &mut status.conditions;
     if !asks(spec) {
         conditions.retain(|condition| condition.type_ != HEALTHY);
-        return;
+        return None;
     }
     let (healthy, reason, message) = match outcome.reason {
         // It was healthy before: how long it took this time does not matter.
-        Reason::ReconciliationSucceeded if conditions::is_true(conditions, HEALTHY, generation) => return,
+        Reason::ReconciliationSucceeded if conditions::is_true(conditions, HEALTHY, generation) => {
+            return None;
+        }
         Reason::ReconciliationSucceeded => {
             let waits = outcome.timings.iter().filter(|timing| timing.stage == Stage::Wait);
             let took = GoDuration(Duration::from_micros(waits.map(|timing| timing.micros).sum()));
@@ -91,13 +93,15 @@ pub(super) fn note_health(
         // It did not get that far.
         _ => {
             conditions.retain(|condition| condition.type_ != HEALTHY);
-            return;
+            return None;
         }
     };
     conditions::set(conditions, HEALTHY, healthy, reason, &message, generation, now);
+    (healthy == ConditionStatus::True).then_some(message)
 }
 
-/// Adds an outcome to the history. One like the newest entry is counted there if it is of another revision or was requested.
+/// Adds an outcome to the history. One that is in it already, with the same status, is counted there and comes to the front, as Flux has
+/// it; unless it is the newest and nobody asked: what is reconciled at each interval would change the object each time.
 pub(super) fn note(status: &mut ApplierStatus, inputs: &AttemptInputs, reason: Reason, now: Timestamp) {
     let (AttemptKind::Apply, Some(digest)) = (inputs.kind, inputs.build) else { return };
     let revision = inputs.revision.as_ref().map_or_else(String::new, ToString::to_string);
@@ -112,16 +116,18 @@ pub(super) fn note(status: &mut ApplierStatus, inputs: &AttemptInputs, reason: R
         total_reconciliations: 1,
         metadata,
     };
-    let is_same = |newest: &HistoryEntry| {
-        newest.digest == entry.digest && newest.last_reconciled_status == entry.last_reconciled_status
+    let is_same = |known: &HistoryEntry| {
+        known.digest == entry.digest && known.last_reconciled_status == entry.last_reconciled_status
     };
-    match status.history.first_mut().filter(|newest| is_same(newest)) {
-        Some(newest) if newest.metadata == entry.metadata && inputs.request.is_none() => {}
-        Some(newest) => {
-            newest.last_reconciled = entry.last_reconciled;
-            newest.last_reconciled_duration = entry.last_reconciled_duration;
-            newest.metadata = entry.metadata;
-            newest.total_reconciliations += 1;
+    match status.history.iter().position(is_same) {
+        Some(0) if status.history[0].metadata == entry.metadata && inputs.request.is_none() => {}
+        Some(index) => {
+            let mut known = status.history.remove(index);
+            known.last_reconciled = entry.last_reconciled;
+            known.last_reconciled_duration = entry.last_reconciled_duration;
+            known.metadata = entry.metadata;
+            known.total_reconciliations += 1;
+            status.history.insert(0, known);
         }
         None => {
             status.history.insert(0, entry);
