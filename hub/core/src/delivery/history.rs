@@ -104,6 +104,10 @@ pub(super) fn note_health(
 /// it; unless it is the newest and nobody asked: what is reconciled at each interval would change the object each time.
 pub(super) fn note(status: &mut ApplierStatus, inputs: &AttemptInputs, reason: Reason, now: Timestamp) {
     let (AttemptKind::Apply, Some(digest)) = (inputs.kind, inputs.build) else { return };
+    // Of a build that was not finished there is no outcome.
+    if reason == Reason::BuildFailed {
+        return;
+    }
     let revision = inputs.revision.as_ref().map_or_else(String::new, ToString::to_string);
     let metadata = BTreeMap::from([("revision".to_owned(), revision)]);
     let took = Duration::try_from(now.duration_since(inputs.started)).unwrap_or_default();
@@ -133,5 +137,57 @@ pub(super) fn note(status: &mut ApplierStatus, inputs: &AttemptInputs, reason: R
             status.history.insert(0, entry);
             status.history.truncate(MAX_HISTORY);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use roadstead_api::ApplierStatus;
+    use roadstead_hub_store::AttemptInputs;
+    use roadstead_model::{ApplierUid, AttemptKind, Digest, Generation, Reason};
+
+    use super::note;
+
+    fn inputs(build: &[u8], revision: &str, request: Option<&str>) -> AttemptInputs {
+        AttemptInputs {
+            applier: ApplierUid::random(),
+            cluster: None,
+            generation: Generation(1),
+            revision: revision.parse().ok(),
+            artifact: None,
+            build: Some(Digest::of(build)),
+            request: request.map(str::to_owned),
+            kind: AttemptKind::Apply,
+            trigger: None,
+            rendered_by: Default::default(),
+            started: Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    #[test]
+    fn an_outcome_that_comes_again_comes_to_the_front_and_is_counted() {
+        let (one, two) = (
+            "main@sha1:0d27ef211864b632e7576147f5111bab8a2be737",
+            "main@sha1:1d27ef211864b632e7576147f5111bab8a2be737",
+        );
+        let (well, sick) = (Reason::ReconciliationSucceeded, Reason::HealthCheckFailed);
+        let mut status = ApplierStatus::default();
+        let mut take = |inputs: &AttemptInputs, reason| {
+            note(&mut status, inputs, reason, Timestamp::UNIX_EPOCH);
+            let entries = status.history.iter();
+            entries
+                .map(|entry| (entry.last_reconciled_status.clone(), entry.total_reconciliations))
+                .collect::<Vec<_>>()
+        };
+        let entry = |reason: Reason, total| (reason.as_str().to_owned(), total);
+        assert_eq!(take(&inputs(b"a", one, None), well), [entry(well, 1)]);
+        // At its interval.
+        assert_eq!(take(&inputs(b"a", one, None), well), [entry(well, 1)]);
+        assert_eq!(take(&inputs(b"a", one, Some("now")), well), [entry(well, 2)]);
+        assert_eq!(take(&inputs(b"b", two, None), sick), [entry(sick, 1), entry(well, 2)]);
+        assert_eq!(take(&inputs(b"a", one, None), well), [entry(well, 3), entry(sick, 1)]);
+        // There was no build.
+        assert_eq!(take(&inputs(b"c", two, None), Reason::BuildFailed), [entry(well, 3), entry(sick, 1)]);
     }
 }

@@ -126,6 +126,9 @@ pub(crate) async fn on_changes(
 }
 
 fn listed(changed: &[&ObjectResult]) -> String {
+    // They are applied side by side: in the order of their ends, the same news would not have the same words.
+    let mut changed = changed.to_vec();
+    changed.sort_by(|one, other| one.object.cmp(&other.object));
     let line = |result: &&ObjectResult| format!("{} {}", result.object, result.action.as_str());
     let mut lines: Vec<String> = changed.iter().take(MAX_CHANGES).map(line).collect();
     if changed.len() > MAX_CHANGES {
