@@ -211,7 +211,8 @@ async fn status(walk: &Walk, head: &str) -> Result<()> {
     let seen = walk.settles("backend", "False", "ValidationFailed", &bad).await?;
     // Lines 572 to 581, and the note on line 583.
     let other = OTHER_WORDS[0];
-    ensure_says(&seen, other.2, &old, &format!("master/{bad}"))?;
+    ensure_says(&seen, other.2, &old, &format!("master/{bad}"))
+        .with_context(|| format!("lines {}, {:?}: {}", other.0, other.1, other.3))?;
     // Lines 588 to 595.
     let line = walk.fleet.log_line("default/backend", |line| line["level"] == "error").await?;
     ensure!(keys(&line) == ["error", "kustomization", "level", "logger", "ts"], "{line:#}");
@@ -235,7 +236,7 @@ fn ensure_says(seen: &Value, message: &str, applied: &str, attempted: &str) -> R
     let ready = ready(seen)?;
     ensure!(ready["message"] == message, "{ready} is not {message}");
     let known = ["lastTransitionTime", "message", "observedGeneration", "reason", "status", "type"];
-    ensure!(keys(ready) == known, "{ready}");
+    ensure!(keys(ready) == known, "{ready}: {}", OTHER_WORDS[1].3);
     let time = ready["lastTransitionTime"].as_str().unwrap_or_default();
     ensure!(time.len() == "2020-09-17T19:28:48Z".len() && time.ends_with('Z'), "{ready}");
     ensure!(seen["status"]["lastAppliedRevision"] == applied, "{:#}", seen["status"]);
@@ -307,9 +308,20 @@ async fn health(walk: &Walk) -> Result<()> {
     walk.settles("backend", "False", "HealthCheckFailed", &bad).await?;
     let good = Commit::new().file("webapp/backend/deployment.yaml", deployment("dev", ""));
     let good = walk.push(&good).await?;
+    let cluster = walk.fleet.cluster.kubectl();
+    eventually("the Deployment is healthy again", PATIENCE, || async {
+        let seen = cluster.get(&["deployment/backend", "--namespace", "dev"]).await?;
+        let (status, conditions) = (&seen["status"], seen["status"]["conditions"].to_string());
+        ensure!(status["updatedReplicas"] == 1 && status["readyReplicas"] == 1, "{status:#}");
+        ensure!(!conditions.contains("ProgressDeadlineExceeded"), "{status:#}");
+        Ok(())
+    })
+    .await?;
+    // Line 286: healthy on the next execution. The one before may have found the rollout that had failed.
+    let again = "fluxcd.io/reconcileAt=healthy";
+    walk.kubectl().run(&["annotate", "--overwrite", "kustomization/backend", again]).await?;
     walk.settles("backend", "True", "ReconciliationSucceeded", &good).await?;
 
-    let cluster = walk.fleet.cluster.kubectl();
     cluster.apply(HELM_RELEASE_KIND).await?;
     let wait =
         ["wait", "--for=condition=Established", "--timeout=60s", "crd/helmreleases.helm.toolkit.fluxcd.io"];
@@ -411,8 +423,5 @@ async fn account(walk: &Walk) -> Result<()> {
     walk.settles("backend", "True", "ReconciliationSucceeded", &mended).await?;
     walk.kubectl().run(&["delete", "kustomization/backend", "--timeout=60s"]).await?;
     ensure!(!walk.has("webapp", "deployment/backend").await?, "its objects outlive it");
-    for (lines, document, here, why) in OTHER_WORDS {
-        ensure!([lines, document, here, why].iter().all(|text| !text.is_empty()));
-    }
     Ok(())
 }
