@@ -3,6 +3,7 @@
 
 mod differences;
 mod pair;
+mod passed;
 mod told;
 
 use std::collections::BTreeSet;
@@ -65,6 +66,7 @@ fn deployment(pair: &Pair<'_>, annotations: &str) -> Option<String> {
 
 /// The first revision, the next one, one that drops an object, a request, and a new spec.
 async fn success(pair: &Pair<'_>) -> Result<()> {
+    pair.watch()?;
     pair.push(&[("app/one.yaml", map(pair, "one", "first")), ("app/two.yaml", map(pair, "two", "first"))])
         .await?;
     pair.kustomization("event.toolkit.fluxcd.io/stage: test", &["path: ./app"]).await?;
@@ -239,6 +241,7 @@ async fn what_flux_tells_of_a_kustomization_the_hub_tells_too() -> Result<()> {
     let ends = join_all(pairs.iter().map(run)).await;
     let failed: Vec<String> =
         ends.iter().filter_map(|end| end.as_ref().err()).map(|e| format!("{e:#}")).collect();
+    pairs.iter().for_each(Pair::watch_no_more);
     // By now all that was going to happen has.
     join_all(pairs.iter().map(|pair| pair.compare("end"))).await.into_iter().collect::<Result<()>>()?;
     let findings: Vec<Finding> = pairs.iter().flat_map(|pair| pair.findings.take()).collect();

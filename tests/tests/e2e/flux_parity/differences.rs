@@ -57,6 +57,13 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         why: "In place of that: one Event for each revision, with a count.",
     },
     Difference {
+        at: "success/elsewhere",
+        what: "Ready.passed",
+        flux: "True ReconciliationSucceeded, Unknown Progressing",
+        hub: "True ReconciliationSucceeded",
+        why: "Nothing of the build is new, so nothing is applied: Ready stays True, and what depends on it does not stall.",
+    },
+    Difference {
         at: "broken/failed",
         what: "Ready.message",
         flux: "kustomize build failed: accumulating resources: *missing.yaml*",

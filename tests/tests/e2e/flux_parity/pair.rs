@@ -10,6 +10,7 @@ use roadstead_tests::{Fleet, FluxController, Kubectl, PATIENCE, eventually, git_
 use serde_json::Value;
 
 use super::differences::Finding;
+use super::passed::Passed;
 use super::told::{Names, Told, told};
 
 /// The kind, by a name that no other group has.
@@ -29,6 +30,8 @@ pub(super) struct Pair<'a> {
     files: RefCell<BTreeMap<String, String>>,
     names: RefCell<Names>,
     asked: RefCell<Option<String>>,
+    /// Through which states Ready went, on Flux's side and on the hub's.
+    passed: RefCell<Option<[Passed; 2]>>,
     /// What differed at each stage.
     pub(super) findings: RefCell<Vec<Finding>>,
 }
@@ -52,6 +55,7 @@ impl<'a> Pair<'a> {
             files: RefCell::default(),
             names: RefCell::new(Names::from([(ns.to_owned(), "NAMESPACE".to_owned())])),
             asked: RefCell::default(),
+            passed: RefCell::default(),
             findings: RefCell::default(),
         })
     }
@@ -161,6 +165,17 @@ impl<'a> Pair<'a> {
         Ok(())
     }
 
+    /// From now on, the states through which Ready goes at each stage are compared, too.
+    pub(super) fn watch(&self) -> Result<()> {
+        let watch = |kubectl| Passed::watch(kubectl, self.ns, self.name);
+        *self.passed.borrow_mut() = Some([watch(self.flux_kubectl)?, watch(self.fleet.kubectl())?]);
+        Ok(())
+    }
+
+    pub(super) fn watch_no_more(&self) {
+        self.passed.take();
+    }
+
     async fn flux_tells(&self) -> Result<Told> {
         self.tells(self.flux_kubectl).await
     }
@@ -229,7 +244,14 @@ impl<'a> Pair<'a> {
         let at = format!("{}/{stage}", self.name);
         let seen = RefCell::new(Vec::new());
         let alike = eventually(&at, PATIENCE / 3, || async {
-            let (flux, hub) = (self.flux_tells().await?, self.tells(self.fleet.kubectl()).await?);
+            let (mut flux, mut hub) = (self.flux_tells().await?, self.tells(self.fleet.kubectl()).await?);
+            if let Some(passed) = &*self.passed.borrow() {
+                for (told, passed) in [&mut flux, &mut hub].into_iter().zip(passed) {
+                    let of = &told.fields;
+                    ensure!(!passed.states().is_empty(), "a watch has told nothing of what tells {of:#?}");
+                    told.fields.insert("Ready.passed".to_owned(), passed.states());
+                }
+            }
             let all = Finding::all(&at, &flux, &hub);
             let unlisted: Vec<String> =
                 all.iter().filter(|one| one.listed().is_none()).map(ToString::to_string).collect();
@@ -237,10 +259,13 @@ impl<'a> Pair<'a> {
             ensure!(unlisted.is_empty(), "{}", unlisted.join("\n"));
             Ok(())
         });
-        // That it differs is told at the end, with all else that does.
-        let _: Result<()> = alike.await;
+        let ended: Result<()> = alike.await;
+        self.passed.borrow().iter().flatten().for_each(Passed::forget);
         let seen = seen.take();
-        ensure!(!seen.is_empty(), "{at}: nothing was compared");
+        if seen.is_empty() {
+            return ended.with_context(|| format!("{at}: nothing was compared"));
+        }
+        // That it differs is told at the end, with all else that does.
         self.findings.borrow_mut().extend(seen);
         Ok(())
     }
