@@ -175,11 +175,9 @@ impl DispatchSpec {
         if !self.health.is_empty() {
             needs.insert(Capability::HealthExpressions);
         }
-        if self.cluster_events {
-            needs.insert(Capability::ClusterEvents);
-        }
         match &step.kind {
             StepKind::Apply { group } => {
+                needs.extend(self.cluster_events.then_some(Capability::ClusterEvents));
                 needs.extend(self.says_more_of_drift().then_some(Capability::DriftReports));
                 needs.extend(self.groups.get(*group).into_iter().flat_map(Group::needs));
             }
@@ -651,6 +649,7 @@ mod tests {
         let same = DispatchSpec {
             default_namespace: Some("default".to_owned()),
             timeout: Duration::from_secs(1),
+            cluster_events: true,
             ..spec()
         };
         assert_eq!(same.digest(), digest);
@@ -694,6 +693,13 @@ mod tests {
         let lacking = other.lacking(&none).map(|lacking| (lacking.index, lacking.capability));
         assert_eq!(lacking, Some((0, Capability::Appliers)));
         assert_eq!(other.lacking(&Capabilities::of_this_agent()), None);
+        let mut told = spec();
+        told.cluster_events = true;
+        let lacking = told.lacking(&none).map(|lacking| (lacking.index, lacking.capability));
+        assert_eq!(lacking, Some((0, Capability::ClusterEvents)));
+        assert!(!told.is_of_groups_only());
+        told.steps = vec![StepKind::Delete.into()];
+        assert_eq!(told.lacking(&none), None, "a deletion does not wait for another agent");
         let mut substituted = spec();
         assert!(substituted.is_of_groups_only());
         substituted.groups[0].substitute = Some(Substitute::default());

@@ -105,6 +105,8 @@ impl Delivery {
                 if !session.capabilities.has(Capability::Guard) {
                     spec.guard = None;
                 }
+                // A deletion does not wait for another agent because of its Event.
+                spec.cluster_events &= session.capabilities.has(Capability::ClusterEvents);
                 session.sent.add(&key, &spec.steps);
                 taken.push(Dispatch {
                     key,

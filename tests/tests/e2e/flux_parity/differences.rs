@@ -412,11 +412,11 @@ fn a_star_stands_for_anything() {
 
 /// The list for people: `docs/flux-differences.md`.
 fn document() -> String {
-    let mut text = "# What a hub says otherwise than Flux\n\n\
+    let mut text = "# Differences from Flux\n\n\
         `tests/tests/e2e/flux_parity.rs` runs the same Kustomizations with the same content through Flux's own kustomize-controller and through a\n\
-        hub, and compares what both say of them at each stage: conditions, `observedGeneration`, revisions, inventory, history, and Events with\n\
-        their annotations. This is all that differs. The list is that test's (`flux_parity/differences.rs`); the test fails where something else\n\
-        differs, and where something of it does not any more. `…` stands for any text; a stage is `SCENARIO/STAGE`.\n\n\
+        hub, and compares what both report at each stage: conditions, `observedGeneration`, revisions, inventory, history, and Events with\n\
+        their annotations. This is everything that differs. The list is the test's own (`flux_parity/differences.rs`); the test fails when anything else\n\
+        differs, or when a listed difference is gone. `…` stands for any text; a stage is `SCENARIO/STAGE`.\n\n\
         | stage | what | Flux | hub | why |\n|---|---|---|---|---|\n"
         .to_owned();
     let code = |text: &str| match text {
