@@ -153,6 +153,14 @@ pub trait Cluster: Clone + Send + Sync + 'static {
         run: &mut Run<'_>,
     ) -> impl Future<Output = Waited> + Send;
 
+    /// See [`Engine::tell`].
+    fn tell(
+        &self,
+        event: &ObjectRef,
+        content: &Value,
+        run: &mut Run<'_>,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
+
     /// See [`Engine::get`].
     fn read(
         &self,
@@ -323,6 +331,10 @@ impl Cluster for Guarded {
             Until::Done => self.engine.wait_done(objects, run).await,
             Until::Gone => self.engine.wait_terminated(objects, run).await,
         }
+    }
+
+    async fn tell(&self, event: &ObjectRef, content: &Value, run: &mut Run<'_>) -> Result<(), Error> {
+        self.engine.tell(event, content, run).await
     }
 
     async fn read(&self, object: &ObjectRef, run: &mut Run<'_>) -> Result<Option<Value>, Error> {

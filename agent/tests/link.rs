@@ -170,6 +170,15 @@ impl Cluster for Fake {
         Outcome { inventory: keep.to_vec(), ..Outcome::default() }
     }
 
+    async fn tell(
+        &self,
+        _event: &ObjectRef,
+        _content: &serde_json::Value,
+        _run: &mut Run<'_>,
+    ) -> Result<(), Error> {
+        Ok(())
+    }
+
     async fn read(
         &self,
         _object: &ObjectRef,

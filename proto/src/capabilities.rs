@@ -97,6 +97,7 @@ mod tests {
                 ("report_drift", Since::With(Capability::DriftReports)),
                 // It is set only where drift is only reported.
                 ("observe", Since::With(Capability::DriftReports)),
+                ("cluster_events", Since::With(Capability::ClusterEvents)),
                 ("guard", Since::With(Capability::Guard)),
                 // One that does not know it asks about every object anyway.
                 ("full", Since::First),

@@ -210,7 +210,8 @@ impl Fleet {
     }
 
     /// The ends of the logs, for a test that fails.
-    fn tails(&self) -> String {
+    #[must_use]
+    pub fn tails(&self) -> String {
         format!("--- hub:\n{}\n--- agent:\n{}\n---", self.hub.tail(), self.agent.tail())
     }
 

@@ -59,7 +59,7 @@ impl FluxController {
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("KUBECONFIG", kubectl.kubeconfig())
             .env("RUNTIME_NAMESPACE", namespace)
-            .args(["--watch-all-namespaces=false", "--events-addr="])
+            .args(["--watch-all-namespaces=false", "--events-addr=", "--requeue-dependency=5s"])
             .arg(format!("--health-addr=127.0.0.1:{health}"))
             .arg(format!("--metrics-addr=127.0.0.1:{metrics}"));
         let process = Process::start("kustomize-controller", &mut command, &folder.path().join("log"))?;
@@ -83,21 +83,56 @@ impl FluxController {
     /// # Errors
     /// When it cannot be written.
     pub async fn push(&self, files: &[(&str, String)]) -> Result<String> {
+        let (name, digest, size) = self.pack(files.iter().map(|(name, text)| (*name, text.as_str())))?;
+        let revision = format!("main@sha1:{}", &digest[..40]);
+        self.source("flux").await?;
+        self.offer("flux", &revision, &name, &digest, size).await?;
+        Ok(revision)
+    }
+
+    /// The same for a GitRepository of another name, which must be there, and a revision of the caller's.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub async fn push_to(
+        &self,
+        source: &str,
+        revision: &str,
+        files: &BTreeMap<String, String>,
+    ) -> Result<()> {
+        let (name, digest, size) =
+            self.pack(files.iter().map(|(name, text)| (name.as_str(), text.as_str())))?;
+        self.offer(source, revision, &name, &digest, size).await
+    }
+
+    /// Writes a GitRepository, which has no artifact until one is pushed.
+    ///
+    /// # Errors
+    /// When it is refused.
+    pub async fn source(&self, name: &str) -> Result<()> {
+        let source = json!({
+            "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository",
+            "metadata": { "name": name, "namespace": self.namespace },
+            "spec": { "interval": "1h", "url": "https://git.example/flux" },
+        });
+        self.kubectl.run_with(&["apply", "--server-side", "-f", "-"], &source.to_string()).await.map(drop)
+    }
+
+    /// Packs files and serves them; gives the artifact's name, its SHA-256, and its size.
+    fn pack<'a>(&self, files: impl Iterator<Item = (&'a str, &'a str)>) -> Result<(String, String, usize)> {
         let at = self.folder.path().join(unique("tree"));
+        std::fs::create_dir(&at).context("make a folder for an artifact")?;
         for (name, text) in files {
             let file = at.join(name);
             let parent = file.parent().context("a file of a folder")?;
             std::fs::create_dir_all(parent).context("make a folder of an artifact")?;
             std::fs::write(&file, text).context("write a file of an artifact")?;
         }
-        let (name, digest, size) = self.artifacts.add(&at)?;
-        let revision = format!("main@sha1:{}", &digest[..40]);
-        let source = json!({
-            "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository",
-            "metadata": { "name": "flux", "namespace": self.namespace },
-            "spec": { "interval": "1h", "url": "https://git.example/flux" },
-        });
-        self.kubectl.run_with(&["apply", "--server-side", "-f", "-"], &source.to_string()).await?;
+        self.artifacts.add(&at)
+    }
+
+    /// Writes an artifact into a GitRepository's status, as source-controller does.
+    async fn offer(&self, source: &str, revision: &str, name: &str, digest: &str, size: usize) -> Result<()> {
         let status = json!({ "status": {
             "observedGeneration": 1,
             "conditions": [{ "type": "Ready", "status": "True", "reason": "Succeeded", "message": "stored artifact",
@@ -107,10 +142,9 @@ impl FluxController {
                 "revision": revision, "size": size, "lastUpdateTime": "2026-01-01T00:00:00Z",
             },
         } });
-        let patch = status.to_string();
-        let args = ["patch", "gitrepository/flux", "--subresource=status", "--type=merge", "-p", &patch];
-        self.run(&args).await?;
-        Ok(revision)
+        let (object, patch) = (format!("gitrepository/{source}"), status.to_string());
+        let args = ["patch", &object, "--subresource=status", "--type=merge", "-p", &patch];
+        self.run(&args).await.map(drop)
     }
 
     /// Writes a Kustomization of Flux for all that the source offers, which prunes; `more` are further lines of its spec.
@@ -191,7 +225,11 @@ impl FluxController {
         serde_json::from_str(&text).context("read a Kustomization")
     }
 
-    async fn run(&self, args: &[&str]) -> Result<String> {
+    /// A line of kubectl on the controller's cluster, in its namespace.
+    ///
+    /// # Errors
+    /// What it prints on stderr, when it fails.
+    pub async fn run(&self, args: &[&str]) -> Result<String> {
         self.kubectl.run(&[args, &["--namespace", &self.namespace]].concat()).await
     }
 }

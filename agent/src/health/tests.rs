@@ -284,6 +284,7 @@ fn dispatch(attempt: i64, account: Option<ServiceAccount>, health: Vec<HealthExp
         full: false,
         drift: roadstead_model::DriftMode::Correct,
         observe: false,
+        cluster_events: false,
         offline: roadstead_model::Offline::default(),
         guard: None,
         default_namespace: None,

@@ -10,6 +10,7 @@ mod hooks;
 mod policed;
 mod reads;
 mod slot;
+mod told;
 mod turn;
 mod work;
 

@@ -5,6 +5,7 @@ mod flux;
 mod guarding;
 mod hooks_and_reads;
 mod places;
+mod told;
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -231,6 +232,17 @@ impl Cluster for Fake {
         Outcome { changes, inventory: keep.to_vec(), ..Outcome::default() }
     }
 
+    async fn tell(
+        &self,
+        event: &ObjectRef,
+        content: &serde_json::Value,
+        _run: &mut Run<'_>,
+    ) -> Result<(), Error> {
+        let message = content["message"].as_str().unwrap_or_default();
+        self.note(format!("tell {}: {message}", event.namespace));
+        Ok(())
+    }
+
     async fn read(&self, object: &ObjectRef, _run: &mut Run<'_>) -> Result<Option<serde_json::Value>, Error> {
         self.note(format!("read {}", object.name));
         let metadata = serde_json::json!({ "name": object.name, "managedFields": [1], "uid": "u" });
@@ -297,6 +309,7 @@ fn spec(steps: Vec<StepKind>) -> DispatchSpec {
         full: false,
         drift: roadstead_model::DriftMode::Correct,
         observe: false,
+        cluster_events: false,
         offline: roadstead_model::Offline::default(),
         health: Vec::new(),
         guard: None,

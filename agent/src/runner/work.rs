@@ -198,6 +198,7 @@ impl<C: Cluster> Work<'_, C> {
             }
         }
         drop(turn);
+        self.tell_of_changes(&on, &mut record).await;
         log(dispatch, began.elapsed(), &record, failure.as_deref());
         let Record { change_set, inventory, timings, reads, mut found, mut held, policy, .. } = record;
         found.sort();

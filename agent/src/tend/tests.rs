@@ -53,6 +53,7 @@ fn last_of(value: &str, drift: DriftMode, offline: Offline) -> LastApplied {
         full: false,
         drift,
         observe: false,
+        cluster_events: false,
         offline,
         default_namespace: None,
         service_account: None,

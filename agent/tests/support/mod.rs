@@ -257,6 +257,7 @@ pub fn spec(build: Digest, steps: Vec<StepKind>) -> DispatchSpec {
         full: false,
         drift: roadstead_model::DriftMode::Correct,
         observe: false,
+        cluster_events: false,
         offline: roadstead_model::Offline::default(),
         health: Vec::new(),
         guard: None,

@@ -6,14 +6,14 @@
 use roadstead_model::Revision;
 use serde_json::{Map, Value, json};
 
-use crate::kustomization::{Adopt, Drift, GuardSpec};
+use crate::kustomization::{Adopt, Drift, EventsIn, GuardSpec};
 use crate::rules::{is_dns_label, is_dns_subdomain};
 use crate::validate::FieldError;
 
 const PREFIX: &str = "fleet.roadstead.dev/";
 
 /// The annotations' names without their prefix; the fields of the spec have the same.
-const FIELDS: [&str; 4] = ["adopt", "drift", "guard", "pin"];
+const FIELDS: [&str; 5] = ["adopt", "drift", "events", "guard", "pin"];
 
 /// Names the appliers from which one takes over what they do not build any more: `namespace/name`, separated by commas.
 pub const TAKES_OVER: &str = "fleet.roadstead.dev/takes-over";
@@ -94,6 +94,11 @@ fn read(field: &str, text: &str) -> Result<Value, String> {
         "drift" => {
             let value = json!(text);
             serde_json::from_value::<Drift>(value.clone()).map_err(|_| "want Correct or Report")?;
+            Ok(value)
+        }
+        "events" => {
+            let value = json!(text);
+            serde_json::from_value::<EventsIn>(value.clone()).map_err(|_| "want Hub or Cluster")?;
             Ok(value)
         }
         "adopt" => {
@@ -226,6 +231,7 @@ mod tests {
     fn what_is_wrong_with_one_is_said_and_it_counts_for_nothing() {
         for (name, text, why) in [
             ("drift", "Maybe", "want Correct or Report"),
+            ("events", "Everywhere", "want Hub or Cluster"),
             ("adopt", "Flux,Argo", "want Flux"),
             ("pin", "", "fleet.roadstead.dev/pin"),
             ("guard", "strict", "want JSON"),

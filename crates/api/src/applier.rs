@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 
 use crate::annotated;
 use crate::kustomization::{
-    Adopt, Delegation, DeletionPolicy, DependencyReference, Drift, GuardSpec, HealthCheck, HistoryEntry,
-    KubeConfig, LookedUp, Pin, ResourceInventory, ServiceAccount, health_checks,
+    Adopt, Delegation, DeletionPolicy, DependencyReference, Drift, EventsIn, GuardSpec, HealthCheck,
+    HistoryEntry, KubeConfig, LookedUp, Pin, ResourceInventory, ServiceAccount, health_checks,
 };
 use crate::object::{Condition, LocalObjectReference, Object, Typed};
 
@@ -65,6 +65,8 @@ pub struct ApplierSpec {
     pub adopt: Vec<Adopt>,
     /// What is done about changes that others make to the objects.
     pub drift: Option<Drift>,
+    /// Where Events tell what was changed.
+    pub events: Option<EventsIn>,
     /// Whether reconciliations are held back.
     #[serde(default)]
     pub suspend: bool,

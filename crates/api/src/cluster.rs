@@ -4,7 +4,7 @@ use roadstead_model::GoDuration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::kustomization::{Adopt, GuardSpec};
+use crate::kustomization::{Adopt, EventsIn, GuardSpec};
 use crate::object::{Condition, Object, Time, Typed, duration_schema};
 
 /// A stored Cluster.
@@ -48,6 +48,10 @@ pub struct ClusterSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 20), inner(length(min = 1, max = 128)))]
     pub adopt_managers: Vec<String>,
+    /// Where Events tell what was changed on the cluster, of Kustomizations that do not say so themselves: on the Hub, or in the Cluster,
+    /// too. Defaults to Hub.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub events: Option<EventsIn>,
     /// What the cluster's agent does while the hub is away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offline: Option<ClusterOffline>,

@@ -114,6 +114,10 @@ pub struct KustomizationSpec {
     /// build is applied or a reconciliation is asked for. Defaults to Correct. Roadstead's own extension.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<Drift>,
+    /// Where Events tell what a reconciliation changed: on the Hub, or in the Cluster, too. Defaults to what the Cluster says, or else to
+    /// Hub. Roadstead's own extension.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub events: Option<EventsIn>,
     /// Whether later reconciliations are held back. Does not touch one that is under way. Defaults to false.
     #[serde(default, skip_serializing_if = "is_false")]
     pub suspend: bool,
@@ -222,6 +226,15 @@ pub enum Drift {
     Correct,
     /// They are reported.
     Report,
+}
+
+/// EventsIn says where Events tell what was changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum EventsIn {
+    /// On the hub.
+    Hub,
+    /// In the cluster, too.
+    Cluster,
 }
 
 /// GuardMode says what waits.

@@ -261,6 +261,7 @@ static KUSTOMIZATION: Kind = Kind {
                 "spec.deletionPolicy",
                 "spec.dependsOn[].readyExpr",
                 "spec.drift",
+                "spec.events",
                 "spec.force",
                 "spec.guard",
                 "spec.healthCheckExprs",

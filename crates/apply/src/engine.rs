@@ -257,6 +257,26 @@ impl Engine {
         Ok(found.map(|(_, value)| value))
     }
 
+    /// Writes an Event into a namespace. One of this name that is there already is the same news, and stays.
+    ///
+    /// # Errors
+    /// [`Error::Objects`] with what the apiserver said.
+    pub async fn tell(&self, event: &ObjectRef, content: &Value, run: &mut Run<'_>) -> Result<(), Error> {
+        let call = Call {
+            method: Method::POST,
+            path: format!("/api/v1/namespaces/{}/events", event.namespace),
+            content_type: "application/json",
+            body: Bytes::from(content.to_string()),
+            form: Form::Whole,
+        };
+        let engine = self.until(run);
+        match run.within(Stage::Apply, engine.transport.send(&call)).await? {
+            Ok(_) => Ok(()),
+            Err(refusal) if refusal.code() == Some(409) => Ok(()),
+            Err(refusal) => Err(Error::objects(Stage::Apply, vec![explain(event, &refusal, false)])),
+        }
+    }
+
     /// The same engine for one run: bound to its deadline and cancellation.
     pub(crate) fn until(&self, run: &Run<'_>) -> Self {
         Self { transport: self.transport.until(run.deadline, run.cancel.clone()), ..self.clone() }

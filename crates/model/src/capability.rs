@@ -58,11 +58,13 @@ pub enum Capability {
     Adoption,
     /// An agent that reads an inventory of Flux's in, takes over from further managers, and gives objects back to Flux.
     FluxHandover,
+    /// An agent that tells what it changed by an Event in its cluster.
+    ClusterEvents,
 }
 
 impl Capability {
     /// All of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::RecreatedAndAdopted,
         Self::RefusedUpgrades,
         Self::Backlog,
@@ -87,6 +89,7 @@ impl Capability {
         Self::Guard,
         Self::Adoption,
         Self::FluxHandover,
+        Self::ClusterEvents,
     ];
 
     /// Its name in the protocol, which never changes.
@@ -117,6 +120,7 @@ impl Capability {
             Self::Guard => "guard",
             Self::Adoption => "adoption",
             Self::FluxHandover => "flux-handover",
+            Self::ClusterEvents => "cluster-events",
         }
     }
 
@@ -169,6 +173,7 @@ impl Capabilities {
                 Capability::Guard,
                 Capability::Adoption,
                 Capability::FluxHandover,
+                Capability::ClusterEvents,
             ]
             .into(),
         )

@@ -54,6 +54,9 @@ pub struct DispatchSpec {
     /// What differs is told and not written: all of it was applied before, and drift is only reported. Like `full`, not what is to be done.
     #[serde(default, skip_serializing_if = "is_default")]
     pub observe: bool,
+    /// What it changes is told by an Event in the cluster, too. Like `full`, not what is to be done.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub cluster_events: bool,
     /// The namespace of the cluster for namespaced objects that name none; see [`DispatchSpec::default_namespace`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_namespace: Option<String>,
@@ -116,6 +119,7 @@ impl DispatchSpec {
             drift,
             offline,
             observe: _,
+            cluster_events: _,
             default_namespace: _,
             service_account,
             timeout: _,
@@ -173,6 +177,7 @@ impl DispatchSpec {
         }
         match &step.kind {
             StepKind::Apply { group } => {
+                needs.extend(self.cluster_events.then_some(Capability::ClusterEvents));
                 needs.extend(self.says_more_of_drift().then_some(Capability::DriftReports));
                 needs.extend(self.groups.get(*group).into_iter().flat_map(Group::needs));
             }
@@ -211,6 +216,7 @@ impl DispatchSpec {
             && !self.says_more_of_drift()
             && self.steps.iter().all(|step| !matches!(step.kind, StepKind::Terminate))
             && !self.hands_over_with_flux()
+            && !self.cluster_events
     }
 
     /// Whether more is done between a Flux and us than that built objects are taken over: a hub that does not know of that would store
@@ -595,6 +601,7 @@ mod tests {
             full: false,
             drift: DriftMode::Correct,
             observe: false,
+            cluster_events: false,
             offline: Offline::default(),
             health: Vec::new(),
             guard: None,
@@ -642,6 +649,7 @@ mod tests {
         let same = DispatchSpec {
             default_namespace: Some("default".to_owned()),
             timeout: Duration::from_secs(1),
+            cluster_events: true,
             ..spec()
         };
         assert_eq!(same.digest(), digest);
@@ -685,6 +693,13 @@ mod tests {
         let lacking = other.lacking(&none).map(|lacking| (lacking.index, lacking.capability));
         assert_eq!(lacking, Some((0, Capability::Appliers)));
         assert_eq!(other.lacking(&Capabilities::of_this_agent()), None);
+        let mut told = spec();
+        told.cluster_events = true;
+        let lacking = told.lacking(&none).map(|lacking| (lacking.index, lacking.capability));
+        assert_eq!(lacking, Some((0, Capability::ClusterEvents)));
+        assert!(!told.is_of_groups_only());
+        told.steps = vec![StepKind::Delete.into()];
+        assert_eq!(told.lacking(&none), None, "a deletion does not wait for another agent");
         let mut substituted = spec();
         assert!(substituted.is_of_groups_only());
         substituted.groups[0].substitute = Some(Substitute::default());

@@ -20,7 +20,10 @@ use crate::{Store, StoreError, Tx};
 
 /// The newest form of stored dispatches that this version reads. A row of a newer form is passed over: it waits for a replica that
 /// reads it.
-pub(crate) const FORMAT: i16 = 7;
+pub(crate) const FORMAT: i16 = 8;
+
+/// The form of versions that told of changes on the hub alone.
+const HANDOVER_FORMAT: i16 = 7;
 
 /// The form of versions that took over from Flux what they built, and nothing more.
 const DRIFT_FORMAT: i16 = 6;
@@ -44,8 +47,10 @@ const FIRST_FORMAT: i16 = 1;
 pub(crate) fn format_of(spec: &DispatchSpec) -> i16 {
     if spec.is_of_groups_only() {
         GROUPS_FORMAT
-    } else if spec.hands_over_with_flux() {
+    } else if spec.cluster_events {
         FORMAT
+    } else if spec.hands_over_with_flux() {
+        HANDOVER_FORMAT
     } else if spec.says_more_of_drift() {
         DRIFT_FORMAT
     } else if spec.adopts() {
@@ -195,6 +200,7 @@ impl First {
             full: false,
             drift: DriftMode::Correct,
             observe: false,
+            cluster_events: false,
             offline: roadstead_model::Offline::default(),
             health: Vec::new(),
             guard: None,
@@ -493,6 +499,7 @@ mod tests {
                 full: false,
                 drift: DriftMode::Correct,
                 observe: false,
+                cluster_events: false,
                 offline: roadstead_model::Offline::default(),
                 health: Vec::new(),
                 guard: None,
@@ -512,8 +519,9 @@ mod tests {
         assert_eq!(of(|spec| spec.groups[0].adopt_flux = true), CORRECTING_FORMAT);
         assert_eq!(of(|spec| spec.drift = DriftMode::Report), DRIFT_FORMAT);
         assert_eq!(of(|spec| spec.offline.keep_secrets = true), DRIFT_FORMAT);
-        assert_eq!(of(|spec| spec.groups[0].adopt_managers.push("helm".to_owned())), FORMAT);
-        assert_eq!(of(|spec| spec.steps = vec![StepKind::GiveBack.into()]), FORMAT);
+        assert_eq!(of(|spec| spec.groups[0].adopt_managers.push("helm".to_owned())), HANDOVER_FORMAT);
+        assert_eq!(of(|spec| spec.steps = vec![StepKind::GiveBack.into()]), HANDOVER_FORMAT);
+        assert_eq!(of(|spec| spec.cluster_events = true), FORMAT);
     }
 
     #[test]
@@ -550,6 +558,7 @@ mod tests {
             full: false,
             drift: DriftMode::Correct,
             observe: false,
+            cluster_events: false,
             offline: roadstead_model::Offline::default(),
             health: Vec::new(),
             guard: None,

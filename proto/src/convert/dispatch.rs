@@ -240,6 +240,7 @@ impl From<Dispatch> for v1::Dispatch {
             report_drift: spec.drift == DriftMode::Report,
             offline: (spec.offline != Offline::default()).then(|| spec.offline.into()),
             observe: spec.observe,
+            cluster_events: spec.cluster_events,
             purpose: match spec.purpose {
                 Purpose::Reconcile => v1::Purpose::Unspecified,
                 Purpose::Plan => v1::Purpose::Plan,
@@ -301,6 +302,7 @@ impl TryFrom<v1::Dispatch> for Dispatch {
             drift: if dispatch.report_drift { DriftMode::Report } else { DriftMode::Correct },
             offline: offline(dispatch.offline)?,
             observe: dispatch.observe,
+            cluster_events: dispatch.cluster_events,
             default_namespace: Some(default_namespace).filter(|namespace| !namespace.is_empty()),
             service_account: service_account.map_err(|error| error.within("service_account"))?,
             timeout,

@@ -90,6 +90,7 @@ fn spec(groups: Vec<Group>, steps: Vec<Step>) -> DispatchSpec {
         full: false,
         drift: roadstead_model::DriftMode::Correct,
         observe: false,
+        cluster_events: false,
         offline: roadstead_model::Offline::default(),
         health: Vec::new(),
         guard: Some(Guard { max_deletions: Some(7), confirmed: vec![Digest::of(b"it")], ..Guard::default() }),

@@ -227,6 +227,9 @@ pub struct Dispatch {
     /// what differs is told and not written; not part of the digest
     #[prost(bool, tag = "18")]
     pub observe: bool,
+    /// what is changed is told by an Event in the cluster, too; not part of the digest
+    #[prost(bool, tag = "20")]
+    pub cluster_events: bool,
     /// how the health of objects of some kinds is told
     #[prost(message, repeated, tag = "13")]
     pub health: ::prost::alloc::vec::Vec<HealthExpr>,

@@ -19,6 +19,7 @@ const FIELDS: &[(&str, &str)] = &[
     ("deletionPolicy", "variables::a_deletion_can_wait_until_everything_is_gone"),
     ("dependsOn", "pipeline::dependencies_are_waited_for_and_cycles_named"),
     ("drift", "drift_reports::drift_is_only_reported_where_that_is_asked_for"),
+    ("events", "cluster_events::what_an_attempt_changed_is_told_in_the_cluster_where_that_is_asked_for"),
     ("force", "fields::what_cannot_be_changed_is_recreated_by_force"),
     ("adopt", "adoption::what_flux_keeps_is_taken_over_where_that_is_asked_for"),
     ("guard", "guard::everything_waits_where_nobody_deleted_the_kustomization"),

@@ -447,7 +447,7 @@ async fn dependencies_are_waited_for_and_cycles_named() -> Result<()> {
     .await?;
     // It exists, and fails: the path is not there.
     fleet.apply(&kustomization("back", "app", "back", &[])).await?;
-    fleet.fails("kustomization/back", "BuildFailed", &["back"]).await?;
+    fleet.fails("kustomization/back", "ArtifactFailed", &["kustomization path not found", "back"]).await?;
     fleet.fails("kustomization/front", reason, &["'apps/back' is not ready"]).await?;
     ensure!(fleet.cluster.word(ns, "front").await?.is_none(), "it did not wait for its dependency");
     // Once the dependency is Ready, it follows by itself.

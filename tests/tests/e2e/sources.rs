@@ -291,7 +291,7 @@ async fn what_is_wrong_in_a_repository_is_named_and_others_go_on() -> Result<()>
         fleet.apply(&kustomization(name, "app", path, &["retryInterval: 1s"])).await?;
     }
     fleet.fails("kustomization/yaml", "BuildFailed", &["yaml/broken.yaml:5"]).await?;
-    fleet.fails("kustomization/path", "BuildFailed", &["not/there"]).await?;
+    fleet.fails("kustomization/path", "ArtifactFailed", &["not/there"]).await?;
     // The seed's own example.
     let object = format!("Service/{ns}/backend");
     let parts = [object.as_str(), "spec.type: Unsupported value", "Ingress"];

@@ -201,6 +201,8 @@ pub(crate) enum Render {
     Needs(Vec<Need>),
     /// The groups, in their order.
     Rendered(Vec<Objects>),
+    /// Its source does not have what is to be rendered; why.
+    NotInSource(String),
 }
 
 /// The objects of a group.

@@ -64,6 +64,8 @@ pub(crate) enum BuildOutcome {
     Needs(Vec<Need>),
     /// What is wrong with the source or the applier, for its condition.
     Failed(String),
+    /// The source does not have what is to be built; why, for the applier's condition.
+    NotInSource(String),
     /// Others are before it: it is to be asked for again after this.
     Busy(Duration),
 }
@@ -202,6 +204,7 @@ impl Builds {
         };
         match outcome {
             Ok(Ok(Made::Needs(needs))) => Ok(BuildOutcome::Needs(needs)),
+            Ok(Ok(Made::NotInSource(why))) => Ok(BuildOutcome::NotInSource(why)),
             Ok(Ok(Made::Rendered(rendered))) => {
                 let sealed = order.salt.is_some();
                 self.keep_build(inputs, rendered, sealed, asked).await.map(BuildOutcome::Built)

@@ -64,22 +64,24 @@ pub(super) fn health_is_unseen(status: &mut ApplierStatus, cluster: &str, genera
     }
 }
 
-/// Records the result of the health checks.
+/// Records the result of the health checks; gives what is told of it where they have passed, and had not before.
 pub(super) fn note_health(
     status: &mut ApplierStatus,
     spec: &ApplierSpec,
     outcome: &Outcome,
     generation: i64,
     now: Timestamp,
-) {
+) -> Option<String> {
     let conditions = &mut status.conditions;
     if !asks(spec) {
         conditions.retain(|condition| condition.type_ != HEALTHY);
-        return;
+        return None;
     }
     let (healthy, reason, message) = match outcome.reason {
         // It was healthy before: how long it took this time does not matter.
-        Reason::ReconciliationSucceeded if conditions::is_true(conditions, HEALTHY, generation) => return,
+        Reason::ReconciliationSucceeded if conditions::is_true(conditions, HEALTHY, generation) => {
+            return None;
+        }
         Reason::ReconciliationSucceeded => {
             let waits = outcome.timings.iter().filter(|timing| timing.stage == Stage::Wait);
             let took = GoDuration(Duration::from_micros(waits.map(|timing| timing.micros).sum()));
@@ -91,15 +93,21 @@ pub(super) fn note_health(
         // It did not get that far.
         _ => {
             conditions.retain(|condition| condition.type_ != HEALTHY);
-            return;
+            return None;
         }
     };
     conditions::set(conditions, HEALTHY, healthy, reason, &message, generation, now);
+    (healthy == ConditionStatus::True).then_some(message)
 }
 
-/// Adds an outcome to the history. One like the newest entry is counted there if it is of another revision or was requested.
+/// Adds an outcome to the history. One that is in it already, with the same status, is counted there and comes to the front, as Flux has
+/// it; unless it is the newest and nobody asked: what is reconciled at each interval would change the object each time.
 pub(super) fn note(status: &mut ApplierStatus, inputs: &AttemptInputs, reason: Reason, now: Timestamp) {
     let (AttemptKind::Apply, Some(digest)) = (inputs.kind, inputs.build) else { return };
+    // Of a build that was not finished there is no outcome.
+    if reason == Reason::BuildFailed {
+        return;
+    }
     let revision = inputs.revision.as_ref().map_or_else(String::new, ToString::to_string);
     let metadata = BTreeMap::from([("revision".to_owned(), revision)]);
     let took = Duration::try_from(now.duration_since(inputs.started)).unwrap_or_default();
@@ -112,20 +120,74 @@ pub(super) fn note(status: &mut ApplierStatus, inputs: &AttemptInputs, reason: R
         total_reconciliations: 1,
         metadata,
     };
-    let is_same = |newest: &HistoryEntry| {
-        newest.digest == entry.digest && newest.last_reconciled_status == entry.last_reconciled_status
+    let is_same = |known: &HistoryEntry| {
+        known.digest == entry.digest && known.last_reconciled_status == entry.last_reconciled_status
     };
-    match status.history.first_mut().filter(|newest| is_same(newest)) {
-        Some(newest) if newest.metadata == entry.metadata && inputs.request.is_none() => {}
-        Some(newest) => {
-            newest.last_reconciled = entry.last_reconciled;
-            newest.last_reconciled_duration = entry.last_reconciled_duration;
-            newest.metadata = entry.metadata;
-            newest.total_reconciliations += 1;
+    match status.history.iter().position(is_same) {
+        Some(0) if status.history[0].metadata == entry.metadata && inputs.request.is_none() => {}
+        Some(index) => {
+            let mut known = status.history.remove(index);
+            known.last_reconciled = entry.last_reconciled;
+            known.last_reconciled_duration = entry.last_reconciled_duration;
+            known.metadata = entry.metadata;
+            known.total_reconciliations += 1;
+            status.history.insert(0, known);
         }
         None => {
             status.history.insert(0, entry);
             status.history.truncate(MAX_HISTORY);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use roadstead_api::ApplierStatus;
+    use roadstead_hub_store::AttemptInputs;
+    use roadstead_model::{ApplierUid, AttemptKind, Digest, Generation, Reason};
+
+    use super::note;
+
+    fn inputs(build: &[u8], revision: &str, request: Option<&str>) -> AttemptInputs {
+        AttemptInputs {
+            applier: ApplierUid::random(),
+            cluster: None,
+            generation: Generation(1),
+            revision: revision.parse().ok(),
+            artifact: None,
+            build: Some(Digest::of(build)),
+            request: request.map(str::to_owned),
+            kind: AttemptKind::Apply,
+            trigger: None,
+            rendered_by: Default::default(),
+            started: Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    #[test]
+    fn an_outcome_that_comes_again_comes_to_the_front_and_is_counted() {
+        let (one, two) = (
+            "main@sha1:0d27ef211864b632e7576147f5111bab8a2be737",
+            "main@sha1:1d27ef211864b632e7576147f5111bab8a2be737",
+        );
+        let (well, sick) = (Reason::ReconciliationSucceeded, Reason::HealthCheckFailed);
+        let mut status = ApplierStatus::default();
+        let mut take = |inputs: &AttemptInputs, reason| {
+            note(&mut status, inputs, reason, Timestamp::UNIX_EPOCH);
+            let entries = status.history.iter();
+            entries
+                .map(|entry| (entry.last_reconciled_status.clone(), entry.total_reconciliations))
+                .collect::<Vec<_>>()
+        };
+        let entry = |reason: Reason, total| (reason.as_str().to_owned(), total);
+        assert_eq!(take(&inputs(b"a", one, None), well), [entry(well, 1)]);
+        // At its interval.
+        assert_eq!(take(&inputs(b"a", one, None), well), [entry(well, 1)]);
+        assert_eq!(take(&inputs(b"a", one, Some("now")), well), [entry(well, 2)]);
+        assert_eq!(take(&inputs(b"b", two, None), sick), [entry(sick, 1), entry(well, 2)]);
+        assert_eq!(take(&inputs(b"a", one, None), well), [entry(well, 3), entry(sick, 1)]);
+        // There was no build.
+        assert_eq!(take(&inputs(b"c", two, None), Reason::BuildFailed), [entry(well, 3), entry(sick, 1)]);
     }
 }

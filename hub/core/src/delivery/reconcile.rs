@@ -24,7 +24,7 @@ use crate::delivery::history;
 use crate::delivery::render::{self, Rendered, Rendering};
 use crate::delivery::results::AgentOf;
 use crate::delivery::seen::{ReconcileTarget, SeenApplier, Sight};
-use crate::objects::conditions::{self, SUSPENDED};
+use crate::objects::conditions::{self, RECONCILING, SUSPENDED};
 use crate::objects::{events, status, triggers};
 use crate::{HubError, log};
 
@@ -108,7 +108,10 @@ impl Delivery {
 
     async fn suspend(&self, seen: &SeenApplier, now: Timestamp) -> Result<Timestamp, HubError> {
         self.rest(seen).await?;
+        let request = seen.situation.request.clone();
         self.update_status(seen, now, |status, generation| {
+            // As Flux has it, the condition is the answer to whoever asked; what was asked for is done once it is resumed.
+            status.last_handled_reconcile_at = request.or(status.last_handled_reconcile_at.take());
             conditions::set_suspended(&mut status.conditions, triggers::UNTOUCHED, generation, now);
         })
         .await?;
@@ -138,7 +141,13 @@ impl Delivery {
             .update_status(seen, now, |status, generation| {
                 // The condition is the answer to whoever asked.
                 status.last_handled_reconcile_at = request.or(status.last_handled_reconcile_at.take());
+                let is_begun = conditions::find(&status.conditions, RECONCILING).is_some();
                 set_ready(status, ConditionStatus::False, reason, message, generation, now);
+                // As Flux has it: nothing was begun of what waits for a source or a dependency.
+                let waits = [Reason::ArtifactFailed, Reason::DependencyNotReady].contains(&reason);
+                if waits && !is_begun {
+                    status.conditions.retain(|condition| condition.type_ != RECONCILING);
+                }
             })
             .await?;
         Ok(changed && before.is_none_or(|before| before.message != message))
@@ -275,7 +284,7 @@ impl Delivery {
             status.last_attempted_revision = Some(revision);
             // A regular pass over what is Ready does not blink in everyone's watch.
             if target.news {
-                let message = "reconciliation in progress";
+                let message = "Reconciliation in progress";
                 set_ready(status, ConditionStatus::Unknown, Reason::Progressing, message, generation, now);
                 history::health_is_checked(status, &seen.applier.spec, generation, now);
             }
@@ -375,8 +384,8 @@ impl Delivery {
         .await?;
         tx.commit().await?;
         log::applier_failed(&seen.stored, &message);
-        if reason == Reason::AccessDenied {
-            // It is tried again by each pass over it, since what denies it is not its own: so it is not to be processed at once.
+        if matches!(reason, Reason::AccessDenied | Reason::ArtifactFailed) {
+            // It is tried again by each pass over it, since what stands in its way is not its own: so it is not to be processed at once.
             return Ok(now + seen.situation.retry_interval);
         }
         // The planner knows when to try again.

@@ -66,6 +66,10 @@ impl Delivery {
                 BuildOutcome::Built(build) => return Ok(Rendered { rendering: Rendering::Built(build), by }),
                 BuildOutcome::Busy(later) => return Ok(Rendered { rendering: Rendering::Later(later), by }),
                 BuildOutcome::Failed(why) => return Ok(Rendered { rendering: failed(why), by }),
+                // As Flux has it: the build was not begun.
+                BuildOutcome::NotInSource(why) => {
+                    return Ok(Rendered { rendering: Rendering::Failed(Reason::ArtifactFailed, why), by });
+                }
                 BuildOutcome::Needs(needs) => needs,
             };
             if order.given.len() + needs.len() > MAX_NEEDS

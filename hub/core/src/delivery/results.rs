@@ -105,6 +105,8 @@ impl Delivery {
                 if !session.capabilities.has(Capability::Guard) {
                     spec.guard = None;
                 }
+                // A deletion does not wait for another agent because of its Event.
+                spec.cluster_events &= session.capabilities.has(Capability::ClusterEvents);
                 session.sent.add(&key, &spec.steps);
                 taken.push(Dispatch {
                     key,
@@ -289,6 +291,7 @@ impl Delivery {
             && inputs.kind == AttemptKind::Apply
             && drift::settle(&mut tx, key.applier, &result.change_set, now).await?;
         let only_read = succeeded && inputs.kind == AttemptKind::Read;
+        let mut passed = None;
         write_status(&mut tx, &mut stored, applier.spec.suspend, now, |status, _| {
             // What it has read is rendered by now, and that is the answer.
             if only_read {
@@ -324,12 +327,16 @@ impl Delivery {
             if is_settled {
                 drift::clear(status);
             }
-            history::note_health(status, &applier.spec, &outcome, inputs.generation.0, now);
+            passed = history::note_health(status, &applier.spec, &outcome, inputs.generation.0, now);
             history::note(status, &inputs, outcome.reason, now);
         })
         .await?;
         if inputs.kind != AttemptKind::Read {
             events::on_changes(&mut tx, &stored, &change_set, now).await?;
+        }
+        // As Flux tells it: of what was changed and has become healthy.
+        if let Some(passed) = passed.filter(|_| change_set.iter().any(wrote)) {
+            events::note(&mut tx, &stored, "Normal", Reason::Progressing.as_str(), &passed, now).await?;
         }
         let next = now + roadstead_hub_plan::jittered(applier.spec.interval.0, key.applier);
         let rests = !has_any && next > now + NAP && !is_held(&applier) && is_done(&stored, &inputs)?;

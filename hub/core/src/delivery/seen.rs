@@ -42,6 +42,7 @@ impl Delivery {
             held,
             adopts_flux,
             adopt_managers,
+            cluster_events,
             offline,
             check_remotes_at,
         } = self.situation(&stored, kind, &applier).await?;
@@ -58,6 +59,7 @@ impl Delivery {
             held,
             adopts_flux,
             adopt_managers,
+            cluster_events,
             offline,
             check_remotes_at,
         };
@@ -100,6 +102,8 @@ pub(crate) struct SeenApplier {
     pub(crate) adopts_flux: bool,
     /// Managers whose fields are taken over with that.
     pub(crate) adopt_managers: Vec<String>,
+    /// Whether what is changed is told in the cluster, too.
+    pub(crate) cluster_events: bool,
     /// What the cluster's agent does about drift while the hub is away.
     pub(crate) offline: Offline,
     /// When the first of the remote resources that it was rendered by is to be looked at again.
@@ -199,6 +203,7 @@ impl SeenApplier {
             },
             offline: self.offline,
             observe: false,
+            cluster_events: self.cluster_events,
             health: Vec::new(),
             guard: None,
             default_namespace: self.standing.default_namespace.clone(),

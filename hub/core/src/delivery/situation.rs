@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use roadstead_api::kustomization::{Adopt, DeletionPolicy, LookedUp};
+use roadstead_api::kustomization::{Adopt, DeletionPolicy, EventsIn, LookedUp};
 use roadstead_api::{
     AnyApplier, AnySource, ApplierSpec, Cluster, ClusterDeletionPolicy, ClusterOffline, Condition,
     ConditionStatus, DriftPolicy, KindId, Lookup, Pin, Reference, annotated,
@@ -49,6 +49,8 @@ pub(crate) struct Gathered {
     pub(crate) adopts_flux: bool,
     /// Managers whose fields are taken over with that.
     pub(crate) adopt_managers: Vec<String>,
+    /// Whether what is changed is told in the cluster, too.
+    pub(crate) cluster_events: bool,
     /// What the cluster's agent does about drift while the hub is away.
     pub(crate) offline: Offline,
     /// When the first of the remote resources that it was rendered by is to be looked at again.
@@ -146,6 +148,8 @@ impl Delivery {
         let sees = matches!(&target, Target::Cluster { agent: AgentLink::Connected, .. });
         let tended = tended(applier, &holdings, &target, sees_health);
         let guard = holds::bounds(spec, on.as_ref(), self.guard.as_ref());
+        let events = spec.events.or(on.as_ref().and_then(|cluster| cluster.spec.events));
+        let cluster_events = events == Some(EventsIn::Cluster);
         let adopts = on.iter().flat_map(|cluster| &cluster.spec.adopt).chain(&spec.adopt);
         let adopts_flux = adopts.into_iter().any(|from| *from == Adopt::Flux);
         let managers = on.iter().flat_map(|cluster| &cluster.spec.adopt_managers);
@@ -201,6 +205,7 @@ impl Delivery {
             held,
             adopts_flux,
             adopt_managers,
+            cluster_events,
             offline,
             check_remotes_at,
         })

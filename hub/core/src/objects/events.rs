@@ -10,7 +10,7 @@ use roadstead_api::{
     Condition, ConditionStatus, Event as EventObject, EventSource, KindId, ObjectMeta, ObjectReference, Time,
 };
 use roadstead_hub_store::{HeldNamespace, StoreError, Stored, Tx};
-use roadstead_model::{Digest, ObjectResult, Reason};
+use roadstead_model::{Action, Digest, ObjectResult, Reason};
 
 use crate::HubError;
 use crate::objects::conditions::{ready, shortened};
@@ -104,24 +104,37 @@ pub(crate) async fn note(
     tx.put(first).await
 }
 
-/// What a reconciliation changed on its cluster and on the hub, as Flux tells it: `Deployment/apps/web configured`.
+/// What a reconciliation changed on its cluster and on the hub, as Flux tells it: `Deployment/apps/web configured`, and what it deleted in an
+/// Event of its own.
 pub(crate) async fn on_changes(
     tx: &mut Tx,
     about: &Stored,
     changes: &[ObjectResult],
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    let changed: Vec<&ObjectResult> = changes.iter().filter(|result| result.action.wrote()).collect();
-    if changed.is_empty() {
-        return Ok(());
+    let is_deleted = |result: &&ObjectResult| result.action == Action::Deleted;
+    for changed in [
+        changes.iter().filter(|result| result.action.wrote()).collect::<Vec<_>>(),
+        changes.iter().filter(is_deleted).collect(),
+    ] {
+        if !changed.is_empty() {
+            let message = listed(&changed);
+            note(tx, about, "Normal", Reason::Progressing.as_str(), &message, now).await?;
+        }
     }
+    Ok(())
+}
+
+fn listed(changed: &[&ObjectResult]) -> String {
+    // They are applied side by side: in the order of their ends, the same news would not have the same words.
+    let mut changed = changed.to_vec();
+    changed.sort_by(|one, other| one.object.cmp(&other.object));
     let line = |result: &&ObjectResult| format!("{} {}", result.object, result.action.as_str());
     let mut lines: Vec<String> = changed.iter().take(MAX_CHANGES).map(line).collect();
     if changed.len() > MAX_CHANGES {
         lines.push(format!("and {} more", changed.len() - MAX_CHANGES));
     }
-    let message = shortened(&lines.join("\n"));
-    note(tx, about, "Normal", Reason::Progressing.as_str(), &message, now).await
+    shortened(&lines.join("\n"))
 }
 
 /// What the object's own annotations add to its events, as far as there is room, and the revision that it was tried at.

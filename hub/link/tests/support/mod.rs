@@ -305,6 +305,7 @@ pub(crate) fn spec_of(name: &str, build: Digest) -> DispatchSpec {
         full: false,
         drift: roadstead_model::DriftMode::Correct,
         observe: false,
+        cluster_events: false,
         offline: roadstead_model::Offline::default(),
         health: Vec::new(),
         guard: None,

@@ -18,6 +18,7 @@ pub(crate) fn dispatch(name: &str, build: Digest) -> DispatchSpec {
         full: false,
         drift: DriftMode::Correct,
         observe: false,
+        cluster_events: false,
         offline: Offline::default(),
         health: Vec::new(),
         guard: None,

@@ -12,7 +12,7 @@ use roadstead_api::kustomization::{
 use roadstead_api::{KindId, Kustomization, PipelineRole, Reference};
 use roadstead_cel::Expression;
 use roadstead_hub_store::{BuiltGroup, StoreError, Stored};
-use roadstead_kustomize::{FileTree, Limits, Options, Overlay, TreePath};
+use roadstead_kustomize::{FileTree, Limits, Options, Overlay, TreeError, TreePath, resolve};
 use roadstead_model::{
     Group, HealthExpr, IgnoreRule, IgnoreTarget, ObjectRef, OnImmutable, Reason, Step, StepKind, Substitute,
     VariablesFrom, VariablesKind, chain,
@@ -74,6 +74,9 @@ impl Applier for Kustomizations {
         let [tree] = inputs.trees else { return Err("a Kustomization has one source".to_owned()) };
         let path = TreePath::new(&recipe.path)
             .ok_or_else(|| format!("spec.path '{}' leaves the source's root", recipe.path))?;
+        if let Err(error @ TreeError::NotFound(_)) = resolve(*tree, &path) {
+            return Ok(Render::NotInSource(format!("kustomization path not found: {error}")));
+        }
         let decrypts = recipe.decrypts;
         let wanted = remotes::missing(*tree, &path, &recipe.components, inputs.remotes)?;
         if !wanted.is_empty() {

@@ -86,6 +86,8 @@ impl Order {
 enum Head {
     /// Why nothing is rendered: for the object's condition.
     Refused(String),
+    /// The same, where the source does not have what is to be rendered.
+    NotInSource(String),
     Needs(Vec<Need>),
     Rendered {
         groups: Vec<GroupHead>,
@@ -112,6 +114,8 @@ pub(super) enum Made {
     Needs(Vec<Need>),
     /// It is done.
     Rendered(Rendered),
+    /// The source does not have what is to be rendered; why.
+    NotInSource(String),
 }
 
 /// A render, packed.
@@ -165,6 +169,7 @@ impl Builder {
         let inputs = Inputs { trees: &trees, given: &order.given, remotes: &remotes };
         match applier.render(&order.recipe, &inputs)? {
             Render::Needs(needs) => Ok(Made::Needs(needs)),
+            Render::NotInSource(why) => Ok(Made::NotInSource(why)),
             Render::Rendered(groups) => {
                 let secret = order.given.iter().any(Given::is_secret);
                 pack(groups, &order.stays, secret, order.salt.as_deref()).map(Made::Rendered)
@@ -361,6 +366,7 @@ fn encode(made: Result<Made, String>) -> Vec<u8> {
     let mut parts = Vec::new();
     let head = match made {
         Err(why) => Head::Refused(why),
+        Ok(Made::NotInSource(why)) => Head::NotInSource(why),
         Ok(Made::Needs(needs)) => Head::Needs(needs),
         Ok(Made::Rendered(Rendered { groups, children })) => {
             let sized = children.as_ref().map(Bytes::len);
@@ -403,6 +409,7 @@ pub(super) fn decode(mut rest: Bytes) -> Result<Result<Made, String>, &'static s
     let head = serde_json::from_slice(&head).map_err(|_| "its head is not readable")?;
     let (heads, children) = match head {
         Head::Refused(why) => return Ok(Err(why)),
+        Head::NotInSource(why) => return Ok(Ok(Made::NotInSource(why))),
         Head::Needs(needs) if needs.is_empty() || needs.len() > MAX_NEEDS => {
             return Err("it asks for nothing, or for too much");
         }
@@ -501,6 +508,8 @@ mod tests {
         let without = || Made::Rendered(Rendered { children: None, ..rendered() });
         assert_eq!(back(Ok(without())), Ok(Ok(without())));
         assert_eq!(back(Err("why".to_owned())), Ok(Err("why".to_owned())));
+        let nowhere = || Made::NotInSource("not there".to_owned());
+        assert_eq!(back(Ok(nowhere())), Ok(Ok(nowhere())));
         let needs = || Made::Needs(vec![Need::Object { kind: KindId::Secret, name: "a".to_owned() }]);
         assert_eq!(back(Ok(needs())), Ok(Ok(needs())));
     }
