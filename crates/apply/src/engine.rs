@@ -342,9 +342,15 @@ pub(crate) fn is_secret(object: &ObjectRef) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use roadstead_model::ApplierUid;
+    use std::collections::BTreeMap;
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
 
-    use super::Engine;
+    use kube::client::Body;
+    use roadstead_model::{ApplierUid, ObjectRef};
+    use serde_json::{Value, json};
+
+    use super::{Engine, Options};
     use crate::{Desired, Prepared, Run};
 
     /// Callers spawn the steps on a runtime of several threads. It compiles or it does not.
@@ -355,5 +361,81 @@ mod tests {
         is_send(engine.apply(prepared, &[], run));
         is_send(engine.prune(ApplierUid::random(), &[], &[], run));
         is_send(engine.wait(&[], run));
+    }
+
+    /// What is served, by path; all else is answered as an apiserver, or a proxy, answers a path that it does not know.
+    type Served = Arc<Mutex<BTreeMap<String, (u16, Value)>>>;
+
+    fn serving(served: &Served) -> Engine {
+        let served = Arc::clone(served);
+        let answer = move |request: http::Request<Body>| {
+            let found = served.lock().expect("no panic").get(request.uri().path()).cloned();
+            let (status, body) = match found {
+                Some((status, body)) => (status, body.to_string()),
+                None => (404, "404 page not found".to_owned()),
+            };
+            let response = http::Response::builder().status(status).body(Body::from(body.into_bytes()));
+            std::future::ready(response.map_err(tower::BoxError::from))
+        };
+        let client = kube::Client::new(tower::service_fn(answer), "default");
+        let options = Options { retry_for: Duration::from_millis(1), ..Options::default() };
+        Engine::new(client, options)
+    }
+
+    fn put(served: &Served, path: &str, status: u16, body: Value) {
+        served.lock().expect("no panic").insert(path.to_owned(), (status, body));
+    }
+
+    #[tokio::test]
+    async fn only_what_an_apiserver_says_is_gone_is_gone() {
+        let served = Served::default();
+        let engine = serving(&served);
+        let buoy = ObjectRef {
+            group: "example.com".to_owned(),
+            version: "v1alpha1".to_owned(),
+            kind: "Buoy".to_owned(),
+            namespace: "dev".to_owned(),
+            name: "one".to_owned(),
+        };
+        let kinds =
+            json!({"resources": [{"name": "buoys", "kind": "Buoy", "namespaced": true, "verbs": ["get"]}]});
+        let (old, new) = ("/apis/example.com/v1alpha1", "/apis/example.com/v1");
+        let object = "/namespaces/dev/buoys/one";
+        let found =
+            || async { engine.find(&buoy).await.map(|found| found.map(|(resource, _)| resource.version)) };
+        put(
+            &served,
+            "/apis",
+            200,
+            json!({"groups": [{"name": "example.com", "preferredVersion": {"version": "v1"}}]}),
+        );
+        put(&served, old, 200, kinds.clone());
+        put(&served, &format!("{old}{object}"), 200, json!({}));
+        assert_eq!(found().await.expect("it is read").as_deref(), Some("v1alpha1"));
+
+        // The version goes: it is found in the other one.
+        served.lock().expect("no panic").retain(|path, _| !path.starts_with(old));
+        put(&served, "/apis/example.com", 200, json!({"versions": [{"version": "v1"}]}));
+        put(&served, new, 200, kinds);
+        put(&served, &format!("{new}{object}"), 200, json!({}));
+        assert_eq!(found().await.expect("it is read").as_deref(), Some("v1"));
+
+        // The object goes.
+        let status = json!({"kind": "Status", "code": 404, "reason": "NotFound", "details": {"name": "one", "kind": "buoys"}});
+        put(&served, &format!("{new}{object}"), 404, status);
+        assert_eq!(found().await.expect("it is read"), None);
+
+        // Its kind is said to be served, and is not; then its group cannot be served; then somebody on the way knows nothing at all.
+        served.lock().expect("no panic").remove(&format!("{new}{object}"));
+        assert!(found().await.is_err());
+        engine.discovery.forget("example.com");
+        served.lock().expect("no panic").remove("/apis/example.com");
+        assert!(found().await.is_err(), "it is among all groups");
+        let all = served.lock().expect("no panic").remove("/apis");
+        assert!(found().await.is_err(), "who does not know the groups knows nothing");
+        // The group goes.
+        assert!(all.is_some());
+        put(&served, "/apis", 200, json!({"groups": []}));
+        assert_eq!(found().await.expect("it is read"), None);
     }
 }
