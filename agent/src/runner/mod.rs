@@ -507,12 +507,7 @@ impl<C: Cluster> Runner<C> {
             let holding = writing.lock().await;
             let unlisted = Unlisted { lost: self.lost(&dispatch), returned: inner.tended.returned(uid) };
             let (finished, observed) = self.work().carry_out(&dispatch, &unlisted, cancel).await;
-            if !unlisted.returned.is_empty() {
-                let pruned =
-                    |result: &&ObjectResult| matches!(result.action, Action::Deleted | Action::Skipped);
-                let gone = finished.change_set.iter().filter(pruned).map(|result| result.object.clone());
-                inner.tended.forget_returned(uid, &gone.collect());
-            }
+            inner.tended.forget_returned(uid, &settled(&dispatch, &unlisted.returned, &finished));
             let last = self.last_applied(&dispatch, &finished);
             let is_kept = last.is_some() && may_be_kept(&dispatch);
             let inventory = if is_kept { finished.inventory.clone() } else { Vec::new() };
@@ -560,6 +555,18 @@ fn owned_by_several(records: &[Record]) -> HashSet<ObjectRef> {
         }
     }
     several
+}
+
+/// What had come back with a backup of etcd, and is not to be pruned any more: it was, or is to stay, or the dispatch prunes nothing.
+fn settled(dispatch: &Dispatch, returned: &[ObjectRef], finished: &Finished) -> HashSet<ObjectRef> {
+    let prunes = |step: &Step| matches!(step.kind, StepKind::Prune | StepKind::Delete);
+    if finished.failure.is_none() && !dispatch.spec.steps.iter().any(prunes) {
+        return returned.iter().cloned().collect();
+    }
+    let was_pruned = |result: &&ObjectResult| matches!(result.action, Action::Deleted | Action::Skipped);
+    let results: HashSet<&ObjectRef> =
+        finished.change_set.iter().filter(was_pruned).map(|result| &result.object).collect();
+    returned.iter().filter(|object| results.contains(object)).cloned().collect()
 }
 
 /// The end of a dispatch that was cancelled before it began.
