@@ -2,7 +2,7 @@
 CREATE TABLE remote_resource (
     -- A repository at a reference, or a URL.
     key text PRIMARY KEY,
-    -- When the newest check at it began. One that began before says nothing new.
+    -- When the newest check of it began. One that began before says nothing new.
     began_at timestamptz NOT NULL,
     -- When it ended: from then on what it told is known.
     ended_at timestamptz NOT NULL,

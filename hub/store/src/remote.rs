@@ -13,7 +13,7 @@ use crate::{Store, StoreError, Tx};
 /// What is known of a remote resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteResource {
-    /// When the newest check at it began.
+    /// When the newest check of it began.
     pub began_at: Timestamp,
     /// When that ended.
     pub ended_at: Timestamp,
@@ -63,7 +63,7 @@ impl Store {
         &self,
         keys: &[&str],
     ) -> Result<BTreeMap<String, RemoteResource>, StoreError> {
-        let what = "check up remote resources";
+        let what = "read remote resources";
         let rows: Vec<Row> = sqlx::query_as(
             "SELECT key, began_at, ended_at, failure, blob.digest, is_file, revision, bytes
              FROM remote_resource LEFT JOIN blob ON blob.digest = remote_resource.digest WHERE key = ANY($1)",
@@ -90,7 +90,7 @@ impl Store {
 }
 
 impl Tx {
-    /// Records what a check at a remote resource came to, and gives what was known before; the outer none where a check that began later is
+    /// Records what a check of a remote resource came to, and gives what was known before; the outer none where a check that began later is
     /// recorded already. Of one that failed what it held before stays.
     ///
     /// # Errors
@@ -147,7 +147,7 @@ impl Tx {
         .bind(name)
         .fetch_all(&mut *self.inner)
         .await
-        .map_err(StoreError::query("check up who was rendered by something"))?;
+        .map_err(StoreError::query("find who was rendered by something"))?;
         Ok(found.into_iter().map(ResourceUid).collect())
     }
 }

@@ -1,4 +1,4 @@
-//! Checks at remote resources of kustomizations. Namespaces share the places for it; a host that hangs holds up few of them.
+//! Checks remote resources of kustomizations. Namespaces share the places for it; a host that hangs holds up few of them.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub(crate) async fn run(hub: Hub, stop: CancellationToken) {
         under_way.spawn(async move {
             let work = async {
                 let _place = places.take(check.namespace(), &check.host()).await;
-                hub.attempt("could not check at a remote resource", hub.remotes.check(&check, &stop)).await
+                hub.attempt("could not check a remote resource", hub.remotes.check(&check, &stop)).await
             };
             tokio::select! {
                 _ = work => {}
