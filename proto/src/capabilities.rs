@@ -91,7 +91,7 @@ mod tests {
         // One group as the first version has it is told in the older fields too.
         Entry {
             name: "Dispatch",
-            fields: 19,
+            fields: 20,
             added: &[
                 ("offline", Since::With(Capability::DriftReports)),
                 ("report_drift", Since::With(Capability::DriftReports)),
