@@ -443,6 +443,25 @@ impl<C: Cluster> Runner<C> {
         left
     }
 
+    /// What is to be pruned that is not in a dispatch's inventory.
+    fn unlisted(&self, dispatch: &Dispatch) -> Unlisted {
+        let applier = dispatch.key.applier;
+        let (lost, returned) = (self.lost(dispatch), self.inner.tended.returned(applier));
+        if returned.is_empty() {
+            return Unlisted { lost, returned };
+        }
+        // Another applier may have come to own it since the backup, and may rest by now.
+        let slots = self.slots();
+        let ended = slots.iter().filter(|(other, _)| **other != applier);
+        let ended = ended.filter_map(|(_, slot)| slot.finished.as_ref()).flat_map(|ended| &ended.inventory);
+        let owned: HashSet<&ObjectRef> = ended.chain(&dispatch.inventory).chain(&lost).collect();
+        let (others, returned): (Vec<_>, Vec<_>) =
+            returned.into_iter().partition(|object| owned.contains(object));
+        drop(slots);
+        self.inner.tended.forget_returned(applier, &others.into_iter().collect());
+        Unlisted { lost, returned }
+    }
+
     /// The lock that a dispatch and a correction of an applier take turns by.
     fn writing(&self, applier: ApplierUid) -> Arc<tokio::sync::Mutex<()>> {
         Arc::clone(&self.slots().entry(applier).or_default().writing)
@@ -505,7 +524,7 @@ impl<C: Cluster> Runner<C> {
             inner.healths.begin(uid);
             let writing = self.writing(uid);
             let holding = writing.lock().await;
-            let unlisted = Unlisted { lost: self.lost(&dispatch), returned: inner.tended.returned(uid) };
+            let unlisted = self.unlisted(&dispatch);
             let (finished, observed) = self.work().carry_out(&dispatch, &unlisted, cancel).await;
             inner.tended.forget_returned(uid, &settled(&dispatch, &unlisted.returned, &finished));
             let last = self.last_applied(&dispatch, &finished);

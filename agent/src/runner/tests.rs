@@ -5,6 +5,7 @@ mod flux;
 mod guarding;
 mod hooks_and_reads;
 mod places;
+mod returned;
 mod told;
 
 use std::collections::BTreeSet;
