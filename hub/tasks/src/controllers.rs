@@ -14,6 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 /// The timer under the signals.
 const LONGEST_NAP: Duration = Duration::from_secs(5);
+/// While a namespace has all the places that it may have, signals of what is due lead to a claim once in so long.
+const BETWEEN_CLAIMS: Duration = Duration::from_millis(50);
 /// A database that is away is not asked in a hot loop.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 /// A pass that is under way when the database goes is given up after this.
@@ -162,11 +164,15 @@ pub(crate) async fn run<C: Controller>(hub: Hub, stop: CancellationToken, contro
                 }
                 let nap = due.next.map_or(LONGEST_NAP, |next| until(&hub, next));
                 if full || spent > 0 {
-                    // More may be due than there were places: go on as soon as one is free, or others have something.
+                    // More may be due than there were places: go on as soon as one is free, or others may have something. Who asks all
+                    // the time signals all the time.
+                    let others = async {
+                        let _ = tokio::time::timeout(nap, signals.changed()).await;
+                        tokio::time::sleep(BETWEEN_CLAIMS).await;
+                    };
                     tokio::select! {
                         _ = under_way.join_next() => {}
-                        _ = signals.changed(), if !full => {}
-                        () = tokio::time::sleep(nap), if !full => {}
+                        () = others, if !full => {}
                         () = stop.cancelled() => {}
                     }
                     continue;
