@@ -132,16 +132,6 @@ pub enum FileError {
         /// HTTP's status.
         status: u16,
     },
-    /// A redirect that is not followed.
-    #[error("`{url}` redirects to `{to}`, which is not followed: {why}")]
-    RedirectRefused {
-        /// The file.
-        url: String,
-        /// Where to.
-        to: String,
-        /// Why.
-        why: String,
-    },
     /// It is too large.
     #[error("`{url}` has more than {limit} bytes")]
     TooLarge {
@@ -231,11 +221,9 @@ impl Work<'_> {
             }
             let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
             let location = location.unwrap_or_default().to_owned();
-            trail.step(&location).map_err(|refused| FileError::RedirectRefused {
-                url: self.url(),
-                to: shown_url(&location),
-                why: refused.to_string(),
-            })?;
+            trail
+                .step(&location)
+                .map_err(|refused| AttemptError::of_redirect(self.url(), &location, refused.to_string()))?;
         }
     }
 

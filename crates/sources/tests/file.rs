@@ -92,7 +92,7 @@ async fn what_is_no_file_is_told_from_what_fails() {
     assert!(error.to_string().contains("--remote-bases 127.0.0.2"), "{error}");
     server.fault(Fault::RedirectTo(server.url("a.yaml")));
     let error = fetch(&request(&server.url("a.yaml"))).await.err().unwrap();
-    assert!(matches!(error, FileError::RedirectRefused { .. }), "{error}");
+    assert!(matches!(error, FileError::Attempt(AttemptError::RedirectRefused { .. })), "{error}");
 }
 
 /// A server that answers everybody with `head`, and then with `part` again and again.

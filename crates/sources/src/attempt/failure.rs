@@ -7,7 +7,7 @@ use roadstead_model::Reason;
 use roadstead_outbound::{Refusal, SendError};
 use tokio_util::sync::CancellationToken;
 
-use super::{Stop, chain, untrusted};
+use super::{Stop, chain, shown_url, untrusted};
 
 /// Why an attempt did not get as far as to an answer. Every text names the URL, and none holds a credential.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +55,16 @@ pub enum AttemptError {
         phase: &'static str,
         /// Why it failed.
         detail: String,
+    },
+    /// A redirect that is not followed.
+    #[error("`{url}` redirects to `{to}`, which is not followed: {why}")]
+    RedirectRefused {
+        /// The source.
+        url: String,
+        /// Where to, without credentials.
+        to: String,
+        /// Why not.
+        why: String,
     },
     /// The server takes no more requests for a while.
     #[error(
@@ -151,6 +161,11 @@ impl AttemptError {
         }
     }
 
+    /// A redirect to `location` that is not followed.
+    pub(crate) fn of_redirect(url: String, location: &str, why: String) -> Self {
+        Self::RedirectRefused { url, to: shown_url(location), why }
+    }
+
     /// The `reason` of the condition that this becomes; none where it is the one of fetches of that kind that fail.
     #[must_use]
     pub fn reason(&self) -> Option<Reason> {
@@ -177,7 +192,7 @@ impl AttemptError {
             | Self::RateLimited { .. }
             | Self::Timeout { .. }
             | Self::Cancelled { .. } => true,
-            Self::Untrusted { .. } => false,
+            Self::Untrusted { .. } | Self::RedirectRefused { .. } => false,
         }
     }
 }

@@ -135,16 +135,6 @@ pub enum GitError {
         /// HTTP's status.
         status: u16,
     },
-    /// A redirect that is not followed.
-    #[error("`{url}` redirects to `{to}`, which is not followed: {why}")]
-    RedirectRefused {
-        /// The repository.
-        url: String,
-        /// Where to, without credentials.
-        to: String,
-        /// Why not.
-        why: String,
-    },
     /// What all fetches may have of the disk is in use.
     #[error(
         "`{url}` is too large to be fetched beside the other sources: all the disk space for fetches is in use; it is tried again"
@@ -319,7 +309,8 @@ impl GitError {
     /// not asked more.
     pub(super) fn is_an_answer(&self) -> bool {
         match self {
-            Self::Auth { .. } | Self::RepositoryNotFound { .. } | Self::RedirectRefused { .. } => true,
+            Self::Auth { .. } | Self::RepositoryNotFound { .. } => true,
+            Self::Attempt(AttemptError::RedirectRefused { .. }) => true,
             Self::Status { status, .. } => (400..500).contains(status) && *status != 429,
             _ => false,
         }
@@ -366,7 +357,6 @@ impl GitError {
             | Self::HostUntrusted { .. }
             | Self::NotServed { .. }
             | Self::Status { .. }
-            | Self::RedirectRefused { .. }
             | Self::NoDisk { .. }
             | Self::Corrupt { .. }
             | Self::Ended { .. }

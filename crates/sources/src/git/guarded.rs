@@ -17,7 +17,7 @@ use super::own_runtime::OwnRuntime;
 use super::request::{Credentials, GitRequest};
 use super::unread::Phase;
 use super::wire::{Ask, What};
-use crate::attempt::{Answer, AttemptError, Stop, TrustedBy, chain, check_for_a_limit, shown_url};
+use crate::attempt::{Answer, AttemptError, Stop, TrustedBy, chain, check_for_a_limit};
 
 /// Servers look whether it begins so.
 const AGENT: &str = concat!("git/roadstead-", env!("CARGO_PKG_VERSION"));
@@ -178,10 +178,8 @@ impl GuardedWire {
     ) -> Result<String, GitError> {
         let location =
             response.headers().get(LOCATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let refuse = |why: &str| GitError::RedirectRefused {
-            url: self.shown_url.clone(),
-            to: shown_url(location),
-            why: why.to_owned(),
+        let refuse = |why: &str| {
+            GitError::Attempt(AttemptError::of_redirect(self.shown_url.clone(), location, why.to_owned()))
         };
         if method != Method::GET {
             return Err(refuse("only a repository's first answer may redirect"));

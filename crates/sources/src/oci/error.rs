@@ -101,16 +101,6 @@ pub enum OciError {
         /// HTTP's status.
         status: u16,
     },
-    /// A redirect that is not followed.
-    #[error("`{url}` redirects to `{to}`, which is not followed: {why}")]
-    RedirectRefused {
-        /// The repository.
-        url: String,
-        /// Where to, without credentials.
-        to: String,
-        /// Why not.
-        why: String,
-    },
     /// What all fetches may have of the disk is in use.
     #[error(
         "`{url}` is too large to be fetched beside the other sources: all the disk space for fetches is in use; it is tried again"
@@ -235,7 +225,6 @@ impl OciError {
             Self::Unverified { .. } => Reason::VerificationError,
             Self::NotFound { .. }
             | Self::Status { .. }
-            | Self::RedirectRefused { .. }
             | Self::NoDisk { .. }
             | Self::Corrupt { .. }
             | Self::Ended { .. }

@@ -339,11 +339,9 @@ impl<'a> Wire<'a> {
             }
             let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
             let location = location.unwrap_or_default().to_owned();
-            trail.step(&location).map_err(|refused| OciError::RedirectRefused {
-                url: self.url(),
-                to: shown_url(&location),
-                why: refused.to_string(),
-            })?;
+            trail
+                .step(&location)
+                .map_err(|refused| AttemptError::of_redirect(self.url(), &location, refused.to_string()))?;
         }
     }
 

@@ -383,12 +383,12 @@ async fn redirects() {
     ] {
         kit.server.fault(Fault::Redirect(to));
         let error = error(request.clone()).await;
-        assert!(matches!(error, GitError::RedirectRefused { .. }), "{error:?}");
+        assert!(matches!(error, GitError::Attempt(AttemptError::RedirectRefused { .. })), "{error:?}");
         assert!(!error.to_string().contains("hunter2"), "{error}");
     }
     assert_eq!(plain.server.take_seen(), []);
     kit.server.fault(Fault::RedirectTo("https://127.0.0.1/admin".to_owned()));
-    assert!(matches!(error(request).await, GitError::RedirectRefused { .. }));
+    assert!(matches!(error(request).await, GitError::Attempt(AttemptError::RedirectRefused { .. })));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -91,7 +91,7 @@ async fn redirects_lead_to_no_address_that_the_operator_does_not_allow() {
         assert!(matches!(error, GitError::Attempt(AttemptError::AddressRefused { .. })), "{to}: {error:?}");
     }
     kit.server.fault(Fault::RedirectTo("http://169.254.169.254/latest/meta-data/".to_owned()));
-    assert!(matches!(error(request.clone()).await, GitError::RedirectRefused { .. }));
+    assert!(matches!(error(request.clone()).await, GitError::Attempt(AttemptError::RedirectRefused { .. })));
     // From one to the other and back again.
     let both = GitRequest { guard: way_to(&[kit.server.address(), target.server.address()]), ..request };
     assert_eq!(target.server.take_seen(), []);

@@ -68,7 +68,7 @@ async fn layers_elsewhere_are_had_without_credentials() {
     let error = fetch(narrow).await.unwrap_err();
     assert!(error.to_string().contains("--allow-network oci="), "{error}");
     registry.fault(Fault::LayersAt(format!("http://{}", elsewhere.address)));
-    assert!(matches!(fetch(request).await, Err(OciError::RedirectRefused { .. })));
+    assert!(matches!(fetch(request).await, Err(OciError::Attempt(AttemptError::RedirectRefused { .. }))));
     assert!(elsewhere.seen().is_empty());
 }
 
