@@ -1,5 +1,6 @@
 //! Kustomizations: one source, built as `kustomize build` does, applied as one group.
 
+mod folders;
 mod inputs;
 mod remotes;
 

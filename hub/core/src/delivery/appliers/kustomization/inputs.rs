@@ -8,23 +8,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use roadstead_kustomize::yaml::read_strict;
-use roadstead_kustomize::{Entry, EntryKind, FileTree, Limits, MemoryTree, TreeError, TreePath, resolve};
+use roadstead_kustomize::{Entry, EntryKind, FileTree, MemoryTree, TreeError, TreePath, resolve};
 use roadstead_model::Digest;
 use roadstead_sops::{DataKey, Format, MacPolicy, UnwrappedKeys, decrypt, is_marked, read_metadata};
 use serde::Deserialize as _;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
+use super::folders::{Folders, list};
 use crate::delivery::applier::{GivenKeys, InputKey, Need};
 use crate::delivery::placing;
 
-/// The names of a kustomization file.
-const FILE_NAMES: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
-/// Folders that are looked into, and what a kustomization file may have to be read.
-const MAX_FOLDERS: usize = 2_000;
-const MAX_FILE_BYTES: usize = 1 << 20;
-const MEMORY: usize = 32 << 20;
 /// Encrypted inputs of one build, and bytes of what their data keys are wrapped as. The hub has them in memory while it renders.
 const MAX_INPUTS: usize = 200;
 const MAX_WRAPPED_BYTES: usize = 1 << 20;
@@ -52,30 +46,20 @@ const OF_PATCH: &str = "a patch cannot be merged while it is encrypted: encrypt 
 
 /// The encrypted inputs of the build at `root`. What of the kustomizations cannot be read, the build will say.
 pub(super) fn encrypted_inputs(tree: &dyn FileTree, root: &TreePath) -> Vec<EncryptedInput> {
-    let mut found = Search { tree, seen: BTreeSet::new(), left: MAX_FOLDERS, inputs: Vec::new() };
+    let mut found = Search { tree, folders: Folders::default(), inputs: Vec::new() };
     found.visit(root);
     found.inputs
 }
 
 struct Search<'t> {
     tree: &'t dyn FileTree,
-    seen: BTreeSet<String>,
-    left: usize,
+    folders: Folders,
     inputs: Vec<EncryptedInput>,
 }
 
 impl Search<'_> {
     fn visit(&mut self, folder: &TreePath) {
-        let Ok((folder, EntryKind::Directory)) = resolve(self.tree, folder) else { return };
-        if self.left == 0 || !self.seen.insert(folder.as_str().to_owned()) {
-            return;
-        }
-        self.left -= 1;
-        let file = FILE_NAMES.iter().filter_map(|name| folder.join(name)).find_map(|path| {
-            let (path, kind) = resolve(self.tree, &path).ok()?;
-            (kind == EntryKind::File).then_some(path)
-        });
-        let Some(kustomization) = file.and_then(|file| self.read(&file)) else { return };
+        let Some((folder, kustomization)) = self.folders.enter(self.tree, "", folder) else { return };
         let name = folder.display().to_owned();
         self.generators(&folder, &name, &kustomization);
         for patch in list(&kustomization["patches"]) {
@@ -129,16 +113,6 @@ impl Search<'_> {
             self.inputs.push(EncryptedInput { path, format, used_by: used_by(), instead });
         }
     }
-
-    fn read(&self, file: &TreePath) -> Option<Value> {
-        let bytes = self.tree.read(file, MAX_FILE_BYTES).ok()?;
-        let (documents, _) = read_strict(&bytes, &Limits::within(MEMORY)).ok()?;
-        documents.first().map(|document| document.value.to_json())
-    }
-}
-
-fn list(value: &Value) -> &[Value] {
-    value.as_array().map_or(&[], Vec::as_slice)
 }
 
 /// A tree in which some files have other content.

@@ -6,18 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use roadstead_kustomize::yaml::read_strict;
-use roadstead_kustomize::{EntryKind, Fetched, FileTree, Limits, Remote, RemoteUrl, TreePath, resolve};
+use roadstead_kustomize::{Fetched, FileTree, Remote, RemoteUrl, TreePath, resolve};
 use serde_json::Value;
 
+use super::folders::{Folders, list};
 use crate::delivery::applier::{Inputs, Need};
 
-/// The names of a kustomization file.
-const FILE_NAMES: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
-/// Folders that are looked into, and what a kustomization file may have to be read.
-const MAX_FOLDERS: usize = 2_000;
-const MAX_FILE_BYTES: usize = 1 << 20;
-const MEMORY: usize = 32 << 20;
 /// Remote resources that one build may name, and how deep they may name each other.
 const MAX_REMOTES: usize = 32;
 const MAX_DEPTH: usize = 5;
@@ -72,7 +66,7 @@ pub(super) fn missing(
     components: &[String],
     given: &BTreeMap<String, Fetched>,
 ) -> Result<Vec<Need>, String> {
-    let mut search = Search { given, left: MAX_FOLDERS, seen: BTreeSet::new(), urls: BTreeMap::new() };
+    let mut search = Search { given, folders: Folders::default(), urls: BTreeMap::new() };
     let place = Place { tree, url: "", depth: 0 };
     components.iter().for_each(|path| search.path(&place, root, path));
     search.visit(&place, root);
@@ -98,24 +92,14 @@ struct Place<'t> {
 
 struct Search<'g> {
     given: &'g BTreeMap<String, Fetched>,
-    left: usize,
-    seen: BTreeSet<(String, String)>,
+    folders: Folders,
     /// With how deep they lie.
     urls: BTreeMap<String, usize>,
 }
 
 impl Search<'_> {
     fn visit(&mut self, place: &Place<'_>, folder: &TreePath) {
-        let Ok((folder, EntryKind::Directory)) = resolve(place.tree, folder) else { return };
-        if self.left == 0 || !self.seen.insert((place.url.to_owned(), folder.as_str().to_owned())) {
-            return;
-        }
-        self.left -= 1;
-        let file = FILE_NAMES.iter().filter_map(|name| folder.join(name)).find_map(|path| {
-            let (path, kind) = resolve(place.tree, &path).ok()?;
-            (kind == EntryKind::File).then_some(path)
-        });
-        let Some(kustomization) = file.and_then(|file| read(place.tree, &file)) else { return };
+        let Some((folder, kustomization)) = self.folders.enter(place.tree, place.url, folder) else { return };
         let patches = ["patches", "patchesJson6902"].iter().flat_map(|field| list(&kustomization[*field]));
         let named = patches.chain([&kustomization["openapi"]]).filter_map(|patch| patch["path"].as_str());
         let listed = PATHS.iter().flat_map(|field| list(&kustomization[*field])).filter_map(Value::as_str);
@@ -146,16 +130,6 @@ impl Search<'_> {
             self.visit(&Place { tree: tree.as_ref(), url, depth }, path);
         }
     }
-}
-
-fn read(tree: &dyn FileTree, file: &TreePath) -> Option<Value> {
-    let bytes = tree.read(file, MAX_FILE_BYTES).ok()?;
-    let (documents, _) = read_strict(&bytes, &Limits::within(MEMORY)).ok()?;
-    documents.first().map(|document| document.value.to_json())
-}
-
-fn list(value: &Value) -> &[Value] {
-    value.as_array().map_or(&[], Vec::as_slice)
 }
 
 #[cfg(test)]
