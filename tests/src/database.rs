@@ -1,10 +1,22 @@
 //! A database for one test.
 
+use std::path::Path;
+
 use anyhow::{Context, Result};
+use roadstead_devpostgres::{Options, PrivatePostgres};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
 use crate::given::variable;
 use crate::unique::unique;
+
+/// Starts a Postgres of one test, whose data are in `state`.
+///
+/// # Errors
+/// When it does not start.
+pub async fn start_postgres(state: &Path) -> Result<PrivatePostgres> {
+    let (state, options) = (state.to_owned(), Options { fsync: false, ..Options::default() });
+    Ok(tokio::task::spawn_blocking(move || PrivatePostgres::start(&state, &options)).await??)
+}
 
 /// A fresh, empty database, dropped with everything that still uses it when the value is dropped.
 #[derive(Debug)]

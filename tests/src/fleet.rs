@@ -1,5 +1,6 @@
 //! The whole line: a hub, a Git server over HTTPS, a Cluster with its agent.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -51,10 +52,18 @@ impl Fleet {
     /// # Errors
     /// When a part of it does not start.
     pub async fn start_on(setup: HubSetup) -> Result<Self> {
+        let cluster = TestCluster::first()?;
+        Self::start_in(setup, cluster.clone(), &cluster).await
+    }
+
+    /// The same with another cluster, which the agent reaches by a way of its own.
+    ///
+    /// # Errors
+    /// When a part of it does not start.
+    pub async fn start_in(setup: HubSetup, cluster: TestCluster, way: &TestCluster) -> Result<Self> {
         install_crypto();
         let hub = HubProcess::start(&setup).await?;
-        let cluster = TestCluster::first()?;
-        let agent = AgentProcess::join(&hub, "edge", &cluster).await?;
+        let agent = AgentProcess::join(&hub, "edge", way).await?;
         Self::of(setup, hub, cluster, agent).await
     }
 
@@ -139,16 +148,46 @@ impl Fleet {
     /// # Errors
     /// When it does not in time.
     pub async fn fetch(&self, source: &str) -> Result<()> {
-        let object = format!("gitrepository/{source}");
-        let at = unique("fetch");
-        let annotation = format!("reconcile.fluxcd.io/requestedAt={at}");
-        self.run(&["annotate", "--overwrite", &object, &annotation]).await?;
-        eventually("the source is looked at", PATIENCE, || async {
-            let handled = self.get(&object).await?["status"]["lastHandledReconcileAt"].clone();
+        self.reconcile(&format!("gitrepository/{source}")).await
+    }
+
+    /// Asks for a reconciliation of an object, and waits until that was handled.
+    ///
+    /// # Errors
+    /// When it is not in time.
+    pub async fn reconcile(&self, object: &str) -> Result<()> {
+        let at = self.request(object).await?;
+        eventually(&format!("the request for {object} is handled"), PATIENCE, || async {
+            let handled = self.get(object).await?["status"]["lastHandledReconcileAt"].clone();
             ensure!(handled == at, "the last request that was handled is {handled}");
             Ok(())
         })
         .await
+    }
+
+    /// Asks for a reconciliation of an object, by what is given.
+    ///
+    /// # Errors
+    /// When the hub refuses.
+    pub async fn request(&self, object: &str) -> Result<String> {
+        let at = unique("request");
+        let annotation = format!("reconcile.fluxcd.io/requestedAt={at}");
+        self.run(&["annotate", "--overwrite", object, &annotation]).await?;
+        Ok(at)
+    }
+
+    /// What the inventory of a Kustomization has, as `Kind/name`. No name here has a `_`.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn inventory(&self, kustomization: &str) -> Result<BTreeSet<String>> {
+        let object = self.get(&format!("kustomization/{kustomization}")).await?;
+        let entries = object["status"]["inventory"]["entries"].as_array().context("an inventory")?;
+        let name = |entry: &Value| {
+            let parts: Vec<&str> = entry["id"].as_str()?.split('_').collect();
+            Some(format!("{}/{}", parts.get(3)?, parts.get(1)?))
+        };
+        Ok(entries.iter().filter_map(name).collect())
     }
 
     /// Suspends a Kustomization, or resumes it.
@@ -286,6 +325,15 @@ pub fn config_map(namespace: &str, name: &str, word: &str) -> String {
 }
 
 impl TestCluster {
+    /// The uid of an object, as `configmap/map`.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub async fn uid(&self, namespace: &str, object: &str) -> Result<String> {
+        let object = self.kubectl().get(&[object, "-n", namespace]).await?;
+        object["metadata"]["uid"].as_str().map(str::to_owned).context("a uid")
+    }
+
     /// The entry `word` of a ConfigMap; none where there is no such ConfigMap.
     ///
     /// # Errors

@@ -4,12 +4,13 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::cluster::TestCluster;
 use crate::given::variable;
 use crate::kubectl::Kubectl;
+use crate::process::{copy_folder, kill9};
 use crate::unique::unique;
 
 /// Where they lie in the run's folder for temporary files; the run takes down what is left there.
@@ -71,10 +72,8 @@ impl OwnCluster {
         let path = self.folder()?.join("cluster.json");
         let state = std::fs::read(&path).with_context(|| format!("read {}", path.display()))?;
         let state: Value = serde_json::from_slice(&state).context("read a cluster's state")?;
-        let pid = state["pids"][component.name()].as_u64().context("a pid")?;
-        let killed = Command::new("kill").args(["-9", &pid.to_string()]).status().context("kill")?;
-        ensure!(killed.success(), "kill {}", component.name());
-        Ok(())
+        let pid = state["pids"][component.name()].as_u64().and_then(|pid| pid.try_into().ok());
+        kill9(pid.context("a pid")?).with_context(|| format!("kill {}", component.name()))
     }
 
     /// Starts again what does not run, and gives the administrator's kubeconfig.
@@ -97,7 +96,7 @@ impl OwnCluster {
     pub async fn back_up(&self) -> Result<EtcdBackup> {
         self.stop_storage()?;
         let backup = self.folder()?.join("etcd-backup");
-        copy(&self.folder()?.join("etcd"), &backup)?;
+        copy_folder(&self.folder()?.join("etcd"), &backup)?;
         self.up().await?;
         Ok(EtcdBackup(backup))
     }
@@ -110,7 +109,7 @@ impl OwnCluster {
         self.stop_storage()?;
         let data = self.folder()?.join("etcd");
         std::fs::remove_dir_all(&data).context("remove what etcd has")?;
-        copy(&backup.0, &data)?;
+        copy_folder(&backup.0, &data)?;
         self.up().await.map(|_| ())
     }
 
@@ -137,10 +136,4 @@ fn devcluster(args: &[&str]) -> Result<Command> {
     let mut command = Command::new(program);
     command.args(args).arg("--state-dir").arg(std::env::temp_dir().join(FOLDER));
     Ok(command)
-}
-
-fn copy(from: &Path, to: &Path) -> Result<()> {
-    let copied = Command::new("cp").arg("-a").arg(from).arg(to).output().context("cp")?;
-    ensure!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
-    Ok(())
 }

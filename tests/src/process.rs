@@ -170,3 +170,24 @@ impl Drop for Process {
         }
     }
 }
+
+/// kill -9 of a process that is not this one's child. That it is gone is not waited for.
+///
+/// # Errors
+/// When there is none.
+pub fn kill9(pid: i32) -> Result<()> {
+    let pid = Pid::from_raw(pid).context("a pid")?;
+    rustix::process::kill_process(pid, Signal::KILL).with_context(|| format!("kill {pid:?}"))
+}
+
+/// Copies a folder with all that is in it, owners and modes included.
+///
+/// # Errors
+/// When it cannot be read or written.
+pub fn copy_folder(from: &Path, to: &Path) -> Result<()> {
+    let copied = Command::new("cp").arg("-a").arg(from).arg(to).output().context("cp")?;
+    if !copied.status.success() {
+        bail!("cp -a: {}", String::from_utf8_lossy(&copied.stderr).trim());
+    }
+    Ok(())
+}

@@ -5,16 +5,14 @@
 //! The way from the agent to its apiserver is slow meanwhile, so that the middle is long enough to be met.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use roadstead_devpostgres::{Options as PostgresOptions, PrivatePostgres, create_state_parent};
+use roadstead_devpostgres::create_state_parent;
 use roadstead_tests::gitserver::{Commit, GitServer, Options, Repository, install_crypto};
 use roadstead_tests::{
     AgentProcess, Fleet, HubProcess, HubSetup, Kubectl, PATIENCE, Proxy, TestCluster, TestNamespace,
-    config_map, eventually, git_repository, kustomization, unique,
+    config_map, eventually, git_repository, kill9, kustomization, start_postgres, unique,
 };
 use serde_json::Value;
 use sqlx::{Connection as _, PgConnection};
@@ -184,14 +182,11 @@ impl World {
 
     /// The same with a hub on this database.
     async fn on(setup: HubSetup, database: PgConnection, name: &str) -> Result<Self> {
-        install_crypto();
-        let hub = HubProcess::start(&setup).await?;
         let cluster = TestCluster::first()?;
         let (proxied, apiserver) = cluster.through_proxy().await?;
-        let agent = AgentProcess::join(&hub, "edge", &proxied).await?;
         let namespace = cluster.namespace(name).await?;
         let counted = Counted::new(cluster.kubectl(), namespace.name());
-        let fleet = Fleet::of(setup, hub, cluster, agent).await?;
+        let fleet = Fleet::start_in(setup, cluster, &proxied).await?;
         let group = format!("{}.example.com", namespace.name());
         let first = Commit::new().file("app/all.yaml", Side::Port.manifests(namespace.name(), &group));
         let repository = fleet.repository("app", &first).await?;
@@ -229,8 +224,7 @@ impl World {
         let manifests = self.side.manifests(self.namespace.name(), &self.group);
         let commit =
             self.repository.commit("main", "Turn", &Commit::new().file("app/all.yaml", manifests))?;
-        let annotation = format!("reconcile.fluxcd.io/requestedAt={}", unique("turn"));
-        self.fleet.run(&["annotate", "--overwrite", "gitrepository/app", &annotation]).await?;
+        self.fleet.request("gitrepository/app").await?;
         Ok(commit)
     }
 
@@ -325,10 +319,7 @@ impl World {
         let more: Vec<_> = end.keys().filter(|key| !expected.contains_key(*key)).collect();
         ensure!(more.is_empty(), "left over: {more:?}");
 
-        let object = self.fleet.get("kustomization/app").await?;
-        let entries = object["status"]["inventory"]["entries"].as_array().context("an inventory")?;
-        let told: BTreeSet<String> =
-            entries.iter().filter_map(|entry| entry["id"].as_str()).map(kind_and_name).collect();
+        let told = self.fleet.inventory("app").await?;
         let there: BTreeSet<String> = end.keys().cloned().collect();
         ensure!(
             told == there,
@@ -430,12 +421,6 @@ fn lasting(object: &Value) -> Value {
         spec.retain(|key, _| !key.starts_with("clusterIP"));
     }
     lasting
-}
-
-/// An inventory entry's id, `namespace_name_group_Kind`, as `Kind/name`. No name here has a `_`.
-fn kind_and_name(id: &str) -> String {
-    let parts: Vec<&str> = id.split('_').collect();
-    format!("{}/{}", parts.get(3).unwrap_or(&""), parts.get(1).unwrap_or(&""))
 }
 
 #[tokio::test]
@@ -567,18 +552,12 @@ async fn an_apiserver_that_is_frozen_or_away_for_a_moment_is_got_over() -> Resul
     Ok(())
 }
 
-/// A server of a test's own, whose data are in `state`.
-async fn postgres(state: &Path) -> Result<PrivatePostgres> {
-    let (state, options) = (state.to_owned(), PostgresOptions { fsync: false, ..PostgresOptions::default() });
-    Ok(tokio::task::spawn_blocking(move || PrivatePostgres::start(&state, &options)).await??)
-}
-
 #[tokio::test]
 async fn the_database_is_killed_in_the_middle_of_an_apply() -> Result<()> {
     let folder = roadstead_tests::folder()?;
     create_state_parent(folder.path())?;
     let state = folder.path().join("postgres");
-    let mut server = postgres(&state).await?;
+    let mut server = start_postgres(&state).await?;
     let setup = HubSetup::new("kill-db").await?.at(server.url().to_owned());
     let database = PgConnection::connect(server.url()).await?;
     let mut world = World::on(setup, database, "kill-db").await?;
@@ -588,8 +567,7 @@ async fn the_database_is_killed_in_the_middle_of_an_apply() -> Result<()> {
         let commit = world.turn().await?;
         world.dispatched(&commit).await?;
         world.counted.reaches(before, point).await?;
-        let killed = Command::new("kill").args(["-9", &server.id().to_string()]).status()?;
-        ensure!(killed.success(), "the server is killed");
+        kill9(server.id())?;
         world.apiserver.open();
         // The agent goes on with what it was given; the hub says what is missing.
         eventually("requests are answered 503", PATIENCE, || async {
@@ -602,7 +580,7 @@ async fn the_database_is_killed_in_the_middle_of_an_apply() -> Result<()> {
         let began = Instant::now();
         // It holds the folder.
         drop(server);
-        server = eventually("the server is started again", PATIENCE, || postgres(&state)).await?;
+        server = eventually("the server is started again", PATIENCE, || start_postgres(&state)).await?;
         world.database = PgConnection::connect(server.url()).await?;
         world.fleet.applied("app", &commit).await?;
         println!("measured: database killed at {point:?}: Ready {:?} after its start", began.elapsed());

@@ -7,10 +7,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use roadstead_tests::gitserver::{Commit, install_crypto};
+use roadstead_tests::gitserver::Commit;
 use roadstead_tests::{
-    AgentProcess, Component, Fleet, HubProcess, HubSetup, OwnCluster, PATIENCE, TestCluster, config_map,
-    eventually, kustomization, unique,
+    Component, Fleet, HubSetup, OwnCluster, PATIENCE, TestCluster, config_map, eventually, kustomization,
 };
 use serde_json::Value;
 
@@ -24,12 +23,8 @@ const KINDS: &str = "configmaps,buoys.faults.example.com";
 const NOWHERE: &str = "https://127.0.0.1:9/";
 
 async fn fleet_on(own: &OwnCluster, name: &str) -> Result<Fleet> {
-    install_crypto();
-    let setup = HubSetup::new(name).await?;
-    let hub = HubProcess::start(&setup).await?;
     let cluster = own.as_test_cluster()?;
-    let agent = AgentProcess::join(&hub, "edge", &cluster).await?;
-    Fleet::of(setup, hub, cluster, agent).await
+    Fleet::start_in(HubSetup::new(name).await?, cluster.clone(), &cluster).await
 }
 
 /// The kind of these tests, served in the given versions, of which the first is stored.
@@ -66,24 +61,13 @@ async fn serves(fleet: &Fleet, path: &str, wanted: bool) -> Result<()> {
     .await
 }
 
-/// What the inventory of `app` has, as `Kind/name`.
-async fn inventory(fleet: &Fleet) -> Result<BTreeSet<String>> {
-    let object = fleet.get("kustomization/app").await?;
-    let entries = object["status"]["inventory"]["entries"].as_array().context("an inventory")?;
-    let name = |entry: &Value| {
-        let parts: Vec<&str> = entry["id"].as_str()?.split('_').collect();
-        Some(format!("{}/{}", parts.get(3)?, parts.get(1)?))
-    };
-    Ok(entries.iter().filter_map(name).collect())
-}
-
 /// Waits until the inventory of `app` is this, and so is what bears its label in the namespace.
 async fn owns(fleet: &Fleet, namespace: &str, kinds: &str, wanted: &[&str]) -> Result<()> {
     let app = fleet.get("kustomization/app").await?;
     let selector = format!("fleet.roadstead.dev/owner={}", app["metadata"]["uid"].as_str().context("a uid")?);
     let wanted: BTreeSet<String> = wanted.iter().map(ToString::to_string).collect();
     eventually("the inventory is what is owned", PATIENCE, || async {
-        let listed = inventory(fleet).await?;
+        let listed = fleet.inventory("app").await?;
         ensure!(listed == wanted, "the inventory has {listed:?}");
         let line = [kinds, "-n", namespace, "-l", &selector];
         let list = fleet.cluster.kubectl().get(&line).await?;
@@ -96,11 +80,6 @@ async fn owns(fleet: &Fleet, namespace: &str, kinds: &str, wanted: &[&str]) -> R
         Ok(())
     })
     .await
-}
-
-async fn uid(fleet: &Fleet, namespace: &str, object: &str) -> Result<String> {
-    let object = fleet.cluster.kubectl().get(&[object, "-n", namespace]).await?;
-    object["metadata"]["uid"].as_str().map(str::to_owned).context("a uid")
 }
 
 #[tokio::test]
@@ -124,7 +103,7 @@ async fn a_group_that_cannot_be_served_is_not_taken_for_gone() -> Result<()> {
         kustomization("app", "app", "./app", &[SOON]) + &kustomization("other", "app", "./other", &[SOON]);
     fleet.apply(&both).await?;
     fleet.ready("kustomization/app").await?;
-    let kept = uid(&fleet, ns, "buoy/kept").await?;
+    let kept = fleet.cluster.uid(ns, "buoy/kept").await?;
 
     // The group is led to a server that is not there.
     let led = r#"{"metadata":{"labels":{"kube-aggregator.kubernetes.io/automanaged":null}},"spec":{"insecureSkipTLSVerify":true,"service":{"name":"none","namespace":"default","port":443}}}"#;
@@ -136,7 +115,7 @@ async fn a_group_that_cannot_be_served_is_not_taken_for_gone() -> Result<()> {
     let message = fleet.fails("kustomization/app", "PruneFailed", &["Buoy", "is not available"]).await?;
     ensure!(!message.contains("no matches for kind"), "{message}");
     // It still knows what it owns.
-    let listed = inventory(&fleet).await?;
+    let listed = fleet.inventory("app").await?;
     ensure!(listed.contains("Buoy/left") && listed.contains("Buoy/kept"), "{listed:?}");
 
     // Who asks again finds it.
@@ -144,7 +123,7 @@ async fn a_group_that_cannot_be_served_is_not_taken_for_gone() -> Result<()> {
     serves(&fleet, path, true).await?;
     fleet.applied("app", &head).await?;
     owns(&fleet, ns, KINDS, &["Buoy/kept", "ConfigMap/map"]).await?;
-    ensure!(uid(&fleet, ns, "buoy/kept").await? == kept, "it was created again");
+    ensure!(fleet.cluster.uid(ns, "buoy/kept").await? == kept, "it was created again");
     Ok(())
 }
 
@@ -163,7 +142,7 @@ async fn a_version_or_a_kind_that_goes_takes_nothing_else_along() -> Result<()> 
     let repository = fleet.repository("app", &first).await?;
     fleet.apply(&kustomization("app", "app", "./app", &[SOON])).await?;
     fleet.ready("kustomization/app").await?;
-    let kept = uid(&fleet, ns, "buoy/kept").await?;
+    let kept = fleet.cluster.uid(ns, "buoy/kept").await?;
 
     // The version of the inventory is not served any more: what was applied by it goes by another one.
     kubectl.apply(&buoys(&[("v1", true), ("v1alpha1", false)], "{strategy: None}")).await?;
@@ -173,12 +152,11 @@ async fn a_version_or_a_kind_that_goes_takes_nothing_else_along() -> Result<()> 
     fleet.fetch("app").await?;
     fleet.applied("app", &head).await?;
     owns(&fleet, ns, KINDS, &["Buoy/kept", "ConfigMap/map"]).await?;
-    ensure!(uid(&fleet, ns, "buoy/kept").await? == kept, "it was created again");
+    ensure!(fleet.cluster.uid(ns, "buoy/kept").await? == kept, "it was created again");
 
     // The kind goes, with all there is of it: then nothing is left to delete.
     kubectl.run(&["delete", "customresourcedefinition", "buoys.faults.example.com"]).await?;
-    let asked = format!("reconcile.fluxcd.io/requestedAt={}", unique("again"));
-    fleet.run(&["annotate", "--overwrite", "kustomization/app", &asked]).await?;
+    fleet.request("kustomization/app").await?;
     fleet.fails("kustomization/app", "", &["Buoy", "faults.example.com"]).await?;
     let head = repository.commit("main", "Third", &map("three").remove("app/kept.yaml"))?;
     fleet.fetch("app").await?;
@@ -242,7 +220,7 @@ async fn a_webhook_that_is_away_stops_what_it_is_asked_about_and_nothing_else() 
     fleet.fetch("app").await?;
     fleet.applied("other", &head).await?;
     fleet.fails("kustomization/app", "", &["conversion webhook", "Buoy"]).await?;
-    let listed = inventory(&fleet).await?;
+    let listed = fleet.inventory("app").await?;
     ensure!(listed.contains("Buoy/left") && listed.contains("Buoy/kept"), "{listed:?}");
     kubectl.apply(&buoys(&versions, "{strategy: None}")).await?;
     fleet.applied("app", &head).await?;
@@ -305,7 +283,7 @@ async fn a_namespace_that_does_not_go_away_is_waited_for() -> Result<()> {
     let repository = fleet.repository("app", &files("one")).await?;
     fleet.apply(&kustomization("app", "app", "./app", &[SOON])).await?;
     fleet.ready("kustomization/app").await?;
-    let before = uid(&fleet, ns, "configmap/map").await?;
+    let before = fleet.cluster.uid(ns, "configmap/map").await?;
     // Somebody deletes it, and something in it does not go.
     let holds = r#"{"metadata":{"finalizers":["example.com/holds"]}}"#;
     kubectl.run(&["create", "configmap", "stays", "-n", ns]).await?;
@@ -326,8 +304,8 @@ async fn a_namespace_that_does_not_go_away_is_waited_for() -> Result<()> {
     kubectl.run(&["patch", "configmap", "stays", "-n", ns, "--type=merge", "-p", lets_go]).await?;
     fleet.applied("app", &head).await?;
     fleet.cluster.has_word(ns, "map", Some("two")).await?;
-    ensure!(uid(&fleet, ns, "configmap/map").await? != before, "it was deleted in between");
-    let listed = inventory(&fleet).await?;
+    ensure!(fleet.cluster.uid(ns, "configmap/map").await? != before, "it was deleted in between");
+    let listed = fleet.inventory("app").await?;
     ensure!(listed == [format!("Namespace/{ns}"), "ConfigMap/map".to_owned()].into(), "{listed:?}");
     Ok(())
 }
@@ -359,8 +337,7 @@ async fn a_cluster_whose_etcd_is_restored_is_brought_to_what_git_says() -> Resul
     fleet.cluster.has_word(ns, "map", Some("two")).await?;
     fleet.cluster.has_word(ns, "fresh", Some("two")).await?;
     // What Git has dropped since is back, too. It goes with the next reconciliation, which the interval leads to, or somebody who asks.
-    let asked = format!("reconcile.fluxcd.io/requestedAt={}", unique("again"));
-    fleet.run(&["annotate", "--overwrite", "kustomization/app", &asked]).await?;
+    fleet.request("kustomization/app").await?;
     owns(&fleet, ns, "configmaps", &["ConfigMap/fresh", "ConfigMap/map", "ConfigMap/same"]).await?;
     fleet.ready("kustomization/app").await.map(|_| ())
 }
@@ -402,13 +379,9 @@ async fn etcd_and_the_apiserver_are_killed_in_the_middle_of_an_apply() -> Result
 
 #[tokio::test]
 async fn what_others_do_to_objects_while_they_are_applied_is_undone() -> Result<()> {
-    install_crypto();
-    let setup = HubSetup::new("meddled").await?;
-    let hub = HubProcess::start(&setup).await?;
     let cluster = TestCluster::first()?;
     let (proxied, way) = cluster.through_proxy().await?;
-    let agent = AgentProcess::join(&hub, "edge", &proxied).await?;
-    let fleet = Fleet::of(setup, hub, cluster, agent).await?;
+    let fleet = Fleet::start_in(HubSetup::new("meddled").await?, cluster, &proxied).await?;
     let (kubectl, space) = (fleet.cluster.kubectl(), fleet.cluster.namespace("meddled").await?);
     let ns = space.name();
     let names: Vec<String> = (0..24).map(|number| format!("map-{number:03}")).collect();
@@ -422,9 +395,7 @@ async fn what_others_do_to_objects_while_they_are_applied_is_undone() -> Result<
     for word in ["one", "two"] {
         way.slow(Duration::from_millis(15));
         let head = repository.commit("main", word, &all(word))?;
-        let requested = unique("turn");
-        let annotation = format!("reconcile.fluxcd.io/requestedAt={requested}");
-        fleet.run(&["annotate", "--overwrite", "gitrepository/app", &annotation]).await?;
+        fleet.request("gitrepository/app").await?;
         // From before it begins until after it has ended, one after the other, whatever stage each of them meets.
         for (index, name) in names.iter().enumerate() {
             let object = format!("configmap/{name}");

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context, Result, ensure};
 use roadstead_tests::gitserver::{Commit, Fault, GitServer, Options, install_crypto};
-use roadstead_tests::{Fleet, HubProcess, HubSetup, PATIENCE, config_map, eventually, kustomization, unique};
+use roadstead_tests::{Fleet, HubProcess, HubSetup, PATIENCE, config_map, eventually, kustomization};
 use tempfile::TempDir;
 
 /// How long a Kustomization of these tests is not checked.
@@ -41,20 +41,6 @@ impl Elsewhere {
 /// A commit with a kustomization of these resources.
 fn naming(resources: &[&str]) -> Commit {
     Commit::new().file("kustomization.yaml", format!("resources:\n- {}\n", resources.join("\n- ")))
-}
-
-/// Asks for a reconciliation now, and waits for it.
-async fn reconcile(fleet: &Fleet, name: &str) -> Result<()> {
-    let (object, at) = (format!("kustomization/{name}"), unique("now"));
-    fleet
-        .run(&["annotate", "--overwrite", &object, &format!("reconcile.fluxcd.io/requestedAt={at}")])
-        .await?;
-    eventually("the request is handled", PATIENCE, || async {
-        let handled = fleet.get(&object).await?["status"]["lastHandledReconcileAt"].clone();
-        ensure!(handled == at, "the last request that was handled is {handled}");
-        Ok(())
-    })
-    .await
 }
 
 #[tokio::test]
@@ -206,7 +192,7 @@ async fn one_repository_is_fetched_once_for_all_that_name_it_and_what_it_names_t
         ensure!(packs == 1, "{name}: {packs} packs of {seen:?}");
     }
     // A commit by its id is not asked about any more.
-    reconcile(&fleet, "two").await?;
+    fleet.reconcile("kustomization/two").await?;
     fleet.ready("kustomization/two").await?;
     let asked = || elsewhere.git.take_seen().into_iter().any(|seen| seen.what.contains("/base.git/"));
     ensure!(!asked(), "a pinned commit was asked about again");

@@ -1,13 +1,14 @@
 //! A database that was restored, or lost: nothing older is applied over something newer, and nothing is deleted.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use roadstead_devpostgres::{Options, PrivatePostgres, create_state_parent};
+use roadstead_devpostgres::{PrivatePostgres, create_state_parent};
 use roadstead_tests::gitserver::{Commit, Fault};
 use roadstead_tests::{
-    AgentProcess, Fleet, HubProcess, HubSetup, PATIENCE, config_map, git_repository, kustomization,
+    AgentProcess, Fleet, HubProcess, HubSetup, PATIENCE, config_map, copy_folder, git_repository, kill9,
+    kustomization, start_postgres,
 };
 use serde_json::Value;
 use sqlx::{Connection as _, PgConnection};
@@ -22,10 +23,6 @@ async fn metadata(fleet: &Fleet, ns: &str, name: &str) -> Result<Value> {
 async fn version(fleet: &Fleet, ns: &str, name: &str) -> Result<String> {
     let metadata = metadata(fleet, ns, name).await?;
     metadata["resourceVersion"].as_str().map(str::to_owned).context("a resource version")
-}
-
-async fn uid(fleet: &Fleet, ns: &str, name: &str) -> Result<String> {
-    metadata(fleet, ns, name).await?["uid"].as_str().map(str::to_owned).context("a uid")
 }
 
 #[tokio::test]
@@ -95,8 +92,7 @@ async fn a_backup_is_not_obeyed_blindly() -> Result<()> {
     fleet.cluster.kubectl().run(&["delete", "configmap/later", "-n", &ns]).await?;
 
     // Somebody says that the spec is what is wanted.
-    let asked = "reconcile.fluxcd.io/requestedAt=now";
-    fleet.run(&["annotate", "kustomization/own", "--overwrite", asked]).await?;
+    fleet.request("kustomization/own").await?;
     fleet.cluster.has_word(&ns, "own", Some("a")).await?;
     fleet.applied("own", &head).await?;
     fleet.cluster.has_word(&ns, "later", None).await?;
@@ -118,7 +114,8 @@ async fn a_hub_whose_database_is_lost_is_made_again_from_git() -> Result<()> {
     let manifest = kustomization("app", "app", "./app", &[]);
     fleet.apply(&manifest).await?;
     fleet.ready("kustomization/app").await?;
-    let (map, gone) = (uid(&fleet, &ns, "map").await?, uid(&fleet, &ns, "gone").await?);
+    let (map, gone) =
+        (fleet.cluster.uid(&ns, "configmap/map").await?, fleet.cluster.uid(&ns, "configmap/gone").await?);
 
     fleet.hub.kill9().await?;
     fleet.setup.database().lose().await?;
@@ -135,8 +132,8 @@ async fn a_hub_whose_database_is_lost_is_made_again_from_git() -> Result<()> {
     fleet.ready("cluster/edge").await?;
     fleet.applied("app", &head).await?;
     fleet.cluster.has_word(&ns, "map", Some("two")).await?;
-    ensure!(uid(&fleet, &ns, "map").await? == map, "it was created again");
-    ensure!(uid(&fleet, &ns, "gone").await? == gone, "what this hub did not apply stays");
+    ensure!(fleet.cluster.uid(&ns, "configmap/map").await? == map, "it was created again");
+    ensure!(fleet.cluster.uid(&ns, "configmap/gone").await? == gone, "what this hub did not apply stays");
     // Nobody corrects what the old hub had applied.
     fleet.cluster.kubectl().run(&["delete", "configmap/gone", "-n", &ns]).await?;
     fleet.run(&["delete", "kustomization/app", "--timeout=60s"]).await?;
@@ -144,30 +141,18 @@ async fn a_hub_whose_database_is_lost_is_made_again_from_git() -> Result<()> {
     fleet.cluster.has_word(&ns, "gone", None).await
 }
 
-/// A server of its own, whose data are in `state`.
-async fn postgres(state: PathBuf) -> Result<PrivatePostgres> {
-    let options = Options { fsync: false, ..Options::default() };
-    Ok(tokio::task::spawn_blocking(move || PrivatePostgres::start(&state, &options)).await??)
-}
-
-fn copy(from: &Path, to: &Path) -> Result<()> {
-    let copied = Command::new("cp").arg("-a").arg(from).arg(to).output()?;
-    ensure!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
-    Ok(())
-}
-
 /// Makes of a server's data what a standby has of them that hears nothing from now on: started, it is promoted.
 async fn standby(primary: &PrivatePostgres, from: &Path, to: &Path) -> Result<()> {
     let mut connection = PgConnection::connect(primary.url()).await?;
     sqlx::query("SELECT pg_backup_start('standby', true)").execute(&mut connection).await?;
     create_state_parent(to)?;
-    copy(&from.join("data"), to)?;
+    copy_folder(&from.join("data"), to)?;
     let label: String =
         sqlx::query_scalar("SELECT labelfile FROM pg_backup_stop(false)").fetch_one(&mut connection).await?;
     let data = to.join("data");
     std::fs::remove_file(data.join("postmaster.pid"))?;
     std::fs::remove_dir_all(data.join("pg_wal"))?;
-    copy(&from.join("data/pg_wal"), &data)?;
+    copy_folder(&from.join("data/pg_wal"), &data)?;
     std::fs::write(data.join("backup_label"), label)?;
     std::fs::write(data.join("recovery.signal"), "")?;
     std::fs::write(data.join("postgresql.auto.conf"), "restore_command = 'false'\n")?;
@@ -197,7 +182,7 @@ async fn a_standby_that_lacks_the_newest_is_promoted_under_a_running_hub() -> Re
     let (first, second, link) =
         (folder.path().join("first"), folder.path().join("second"), folder.path().join("db"));
     create_state_parent(folder.path())?;
-    let primary = postgres(first.clone()).await?;
+    let primary = start_postgres(&first).await?;
     let setup = HubSetup::new("promoted").await?.at(lead(&link, &primary)?);
     let mut fleet = Fleet::start_on(setup).await?;
     let space = fleet.cluster.namespace("promoted").await?;
@@ -213,9 +198,8 @@ async fn a_standby_that_lacks_the_newest_is_promoted_under_a_running_hub() -> Re
     let before = version(&fleet, &ns, "map").await?;
 
     fleet.git.fault(Fault::Status(500));
-    let killed = Command::new("kill").args(["-9", &primary.id().to_string()]).status()?;
-    ensure!(killed.success(), "the primary is killed");
-    let promoted = postgres(second).await?;
+    kill9(primary.id())?;
+    let promoted = start_postgres(&second).await?;
     lead(&link, &promoted)?;
     fleet.hub.says("the database is another one than before", PATIENCE).await?;
     fleet.fails("kustomization/app", "Progressing", &["has not been fetched since"]).await?;
