@@ -1,8 +1,8 @@
 //! What a dispatch changed, told by an Event in the cluster, where that is asked for: for who looks there and not at the hub.
 //!
-//! It lies in the namespace of the dispatch's account or, where there is none, where objects lie that name no namespace; and it is written
-//! by the rights of the dispatch: as its account, under the cluster's policy. It is news and nothing that was asked to be applied; so what keeps it from being written is logged, and the dispatch
-//! goes well without it.
+//! It lies in the namespace of the dispatch's account or, where there is none, in the namespace of objects that name none. It is written
+//! with the rights of the dispatch: as its account, under the cluster's policy. It is a notice only: whatever keeps it from being written
+//! is logged, and the dispatch does not fail by it.
 
 use std::time::Duration;
 

@@ -231,8 +231,8 @@ impl State {
         }
         tracing::warn!(
             scope = %watch.scope, unowned = unowned.len(),
-            "the cluster has gone back to an earlier time, as after its etcd was restored: what others of its objects differ in is \
-             corrected, and what nobody owns is pruned by the next reconciliation"
+            "the cluster is at an earlier state than before, as after a restore of its etcd: objects that differ are corrected, and objects \
+             that nobody owns are pruned by the next reconciliation of their owner by label"
         );
         let mut room =
             MAX_RETURNED.saturating_sub(self.appliers.values().map(|one| one.returned.len()).sum());

@@ -164,7 +164,7 @@ impl Remote for NotFetched {
         let by_itself = repository.map_or("", |_| "build it by itself (roadstead build URL), or ");
         Err(format!(
             "roadstead build fetches nothing that a kustomization names by URL; {by_itself}copy it into the directory. A hub \
-             fetches it that is started with --remote-bases HOST"
+             that is started with --remote-bases HOST fetches it"
         ))
     }
 }

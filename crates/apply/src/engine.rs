@@ -304,7 +304,7 @@ impl Engine {
         match self.transport.send(&get(resource.path(object))).await {
             Ok(answer) => Ok(Some((resource, answer.value))),
             Err(refusal) if refusal.is_not_served() => {
-                let message = "it says that it serves this kind, and does not".to_owned();
+                let message = "its discovery lists this kind, but a request for the object is answered as for an unknown path".to_owned();
                 Err(ObjectFailure { object: object.clone(), kind: FailureKind::Unavailable, message })
             }
             Err(refusal) => unless_not_found(object, &refusal).map_or(Ok(None), Err),

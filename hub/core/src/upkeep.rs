@@ -8,7 +8,7 @@ use crate::{Hub, HubError, KeptAttempts};
 pub const UPKEEP_PERIOD: Duration = Duration::from_secs(60);
 /// Artifacts and builds that nothing uses are kept this long, for a way back.
 const KEPT_BLOBS: Duration = Duration::from_secs(24 * 3600);
-/// What remote resources held is kept this long after somebody looked at it.
+/// What remote resources held is kept this long after its last check.
 const KEPT_REMOTES: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Events are kept this long after they last happened.
 const KEPT_EVENTS: Duration = Duration::from_secs(3600);

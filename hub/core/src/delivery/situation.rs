@@ -53,7 +53,7 @@ pub(crate) struct Gathered {
     pub(crate) cluster_events: bool,
     /// What the cluster's agent does about drift while the hub is away.
     pub(crate) offline: Offline,
-    /// When the first of the remote resources that it was rendered by is to be looked at again.
+    /// When the first of the remote resources that it was rendered by is to be checked again.
     pub(crate) check_remotes_at: Option<Timestamp>,
 }
 
@@ -211,7 +211,7 @@ impl Delivery {
         })
     }
 
-    /// Whether one of the remote resources that it was rendered by is another one now, and when they are to be looked at again.
+    /// Whether one of the remote resources that it was rendered by is another one now, and when they are to be checked again.
     async fn remotes_of(
         &self,
         stored: &Stored,
