@@ -211,6 +211,9 @@ async fn serve(
         servers.spawn(renew(hub.clone(), path, api_url.clone(), stop.clone()));
     }
     hub.identity.warn_of_endless_tokens().await.context("look for tokens that never end")?;
+    for access in hub.onboarding.access_before().await.context("look up who deployed before an upgrade")? {
+        tracing::warn!("{access}");
+    }
     tracing::info!(api = api_url, link = %link_address, replica = %hub.sessions.replica(), "the hub serves");
 
     let outcome = tokio::select! {

@@ -1,5 +1,6 @@
 //! Clusters: how they come on board and go, their agents' sessions, and what agents are told to do with themselves.
 
+mod before;
 pub(crate) mod enrol;
 pub(crate) mod management;
 pub(crate) mod onboard;
@@ -10,6 +11,7 @@ pub(crate) mod rollout;
 pub(crate) mod session;
 mod skew;
 
+pub use before::AccessBefore;
 pub use enrol::{Enrolled, Enrolment, Enrolments, Invitation};
 pub use management::{
     MANAGEMENT_READ, Management, ManagementJob, ManagementOutcome, ManagementWatch, StepEvidence,

@@ -142,6 +142,22 @@ impl Store {
             .await
             .map_err(StoreError::query("look up who deployed to a cluster"))
     }
+
+    /// Clusters without `spec.access`, each with the namespaces of the hub that deployed there before there was such a thing; in order.
+    ///
+    /// # Errors
+    /// Where the database cannot be reached.
+    pub async fn clusters_with_access_before(&self) -> Result<Vec<(String, Vec<String>)>, StoreError> {
+        sqlx::query_as(
+            "SELECT cluster.name, array_agg(before.namespace ORDER BY before.namespace)
+             FROM cluster_access_before before JOIN resource cluster ON cluster.uid = before.cluster_uid
+             WHERE cluster.object #> '{spec,access}' IS NULL
+             GROUP BY cluster.name ORDER BY cluster.name LIMIT 5000",
+        )
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::query("look up who deployed to clusters"))
+    }
 }
 
 /// Kinds, namespaces and names of children, for `unnest`.

@@ -67,7 +67,7 @@ pub struct OnboardingJob {
 
 /// How clusters come on board by their kubeconfigs.
 pub struct Onboarding {
-    store: Store,
+    pub(super) store: Store,
     clock: Arc<dyn Clock>,
     options: Arc<HubOptions>,
     access: Arc<AccessRules>,

@@ -1,6 +1,6 @@
 //! Who may deploy where, and what a build may do on the hub: each test is an attack by somebody who can push to one repository.
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use roadstead_api::KindId;
 use roadstead_hub_core::HubOptions;
 use roadstead_hub_core::sources::FetchPlan;
@@ -540,6 +540,13 @@ async fn a_namespace_deploys_only_to_clusters_that_let_it() -> Result<()> {
         .await?;
     site.process("team-a", "app").await?;
     site.dispatched("team-a", "app").await?;
+    // The operator is told of them, with the line that says so in the Cluster.
+    let before = site.hub.onboarding.access_before().await?;
+    let [token_access] = &before[..] else { bail!("{before:?}") };
+    let told = token_access.to_string();
+    let line = "kubectl patch cluster token --type=merge -p \
+                '{\"spec\":{\"access\":[{\"agentRights\":true,\"namespace\":\"team-a\",\"serviceAccounts\":[\"*\"]}]}}'";
+    ensure!(told.contains("(team-a)") && told.ends_with(line), "{told}");
     // The namespace of the Secret has all rights, and no other has any.
     site.delete(K, "team-a", "app").await?;
     let made = site
