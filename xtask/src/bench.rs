@@ -22,7 +22,8 @@ pub(crate) fn run(root: &Path, runner: &Runner, quick: bool, only: Option<&str>)
     phases.time(runner, "build the dashboard", || web::build(root, runner))?;
     phases.time(runner, "build programs", || {
         let mut command = cache::cargo();
-        command.current_dir(root).args(["build", "--workspace", "--bin", "roadstead-hub", "--bin", "bench"]);
+        command.current_dir(root).args(["build", "--workspace"]);
+        command.args(["--bin", "roadstead-hub", "--bin", "roadstead-agent", "--bin", "bench"]);
         if !quick {
             command.arg("--release");
         }

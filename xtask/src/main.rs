@@ -101,13 +101,13 @@ enum Chore {
     Sbom,
     /// Build for release, and measure time from push to applied, and memory
     Measure,
-    /// Build for release, and measure the hub's API beside kube-apiserver
+    /// Build for release, and measure the hub's API beside kube-apiserver, and the pipeline
     Bench {
         /// Debug builds and little load: to try the bench itself
         #[arg(long)]
         quick: bool,
         /// One part of it; the dashboard's takes over an hour and is measured only when it is asked for
-        #[arg(long, value_parser = ["api", "fleet", "onboarding", "dashboard"])]
+        #[arg(long, value_parser = ["api", "fleet", "onboarding", "pipeline", "dashboard"])]
         only: Option<String>,
     },
     /// Start the demo: two clusters, hub, agents, a Git server, a webapp; then push a change and show it arrive

@@ -12,6 +12,7 @@ mod figures;
 mod fleet;
 mod load;
 mod memory;
+mod pipeline;
 mod watchers;
 
 use std::time::Duration;
@@ -41,6 +42,10 @@ pub(crate) struct Plan {
     pub(crate) clusters: usize,
     /// What the dashboard has to show.
     pub(crate) scene: Scene,
+    /// Objects of a Kustomization on a real cluster.
+    pub(crate) applied: usize,
+    /// How many of them are changed by others at once.
+    pub(crate) edits: usize,
 }
 
 impl Plan {
@@ -57,6 +62,8 @@ impl Plan {
                 fleets,
                 clusters: 10,
                 scene: Scene { clusters: 40, kustomizations_of_each: 2, minutes: 1 },
+                applied: 500,
+                edits: 20,
             };
         }
         let time = Duration::from_secs(15);
@@ -71,6 +78,8 @@ impl Plan {
             fleets,
             clusters: 50,
             scene,
+            applied: 5_000,
+            edits: 100,
         }
     }
 }
@@ -91,6 +100,10 @@ async fn main() -> Result<()> {
     if matches!(only.as_str(), "" | "onboarding") {
         eprintln!("{} simulated clusters", plan.clusters);
         fleet::onboarding::measure(&mut report, plan.clusters).await?;
+    }
+    if matches!(only.as_str(), "" | "pipeline") {
+        eprintln!("one Kustomization of {} objects", plan.applied);
+        pipeline::measure(&mut report, plan.applied, plan.edits).await?;
     }
     // An hour long, so only where it is asked for.
     if only == "dashboard" {

@@ -102,6 +102,13 @@ impl Processes {
     }
 }
 
+/// MiB of an agent.
+pub(crate) fn agent(name: &str, pid: u32) -> Result<Figure> {
+    let field = |name| field(pid, "status", name);
+    let values = vec![("MiB VmRSS".into(), field("VmRSS:")?), ("MiB VmHWM".into(), field("VmHWM:")?)];
+    Ok(Figure { name: name.to_owned(), values })
+}
+
 /// utime, stime, and those of children that were waited for.
 fn seconds(pid: u32) -> Result<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).context("read a process's times")?;
