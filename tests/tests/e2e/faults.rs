@@ -11,7 +11,7 @@ use roadstead_tests::gitserver::Commit;
 use roadstead_tests::{
     Component, Fleet, HubSetup, OwnCluster, PATIENCE, TestCluster, config_map, eventually, kustomization,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Goes by itself again soon after a failure.
 const SOON: &str = "retryInterval: 2s";
@@ -378,6 +378,45 @@ async fn etcd_and_the_apiserver_are_killed_in_the_middle_of_an_apply() -> Result
 }
 
 #[tokio::test]
+async fn watches_that_the_apiserver_has_forgotten_are_begun_again() -> Result<()> {
+    let own = OwnCluster::start("forgets").await?;
+    let cluster = own.as_test_cluster()?;
+    let (proxied, way) = cluster.through_proxy().await?;
+    let fleet = Fleet::start_in(HubSetup::new("forgets").await?, cluster, &proxied).await?;
+    let (kubectl, space) = (fleet.cluster.kubectl(), fleet.cluster.namespace("forgets").await?);
+    let ns = space.name();
+    let names = ["edited", "deleted", "same"];
+    let maps: Vec<String> = names.iter().map(|name| config_map(ns, name, "git")).collect();
+    let head = fleet.repository("app", &Commit::new().file("maps.yaml", maps.join("---\n"))).await?.git(
+        ["rev-parse", "main"],
+        &[],
+        b"",
+    )?;
+    // Nothing but a watch tells of a change before the interval.
+    fleet.apply(&kustomization("app", "app", "./", &["interval: 1h"])).await?;
+    fleet.applied("app", &head).await?;
+    let attempts =
+        fleet.get("kustomization/app").await?["status"]["history"][0]["totalReconciliations"].clone();
+
+    way.cut();
+    let by_hand = r#"{"data":{"word":"by hand"}}"#;
+    kubectl.run(&["patch", "configmap/edited", "-n", ns, "--type=merge", "-p", by_hand]).await?;
+    kubectl.run(&["delete", "configmap/deleted", "-n", ns]).await?;
+    // One that is started knows of nothing that was before: a watch from then on is answered 410.
+    own.kill9(Component::Apiserver)?;
+    own.up().await?;
+    way.open();
+    for name in names {
+        fleet.cluster.has_word(ns, name, Some("git")).await?;
+    }
+    owns(&fleet, ns, "configmaps", &["ConfigMap/edited", "ConfigMap/deleted", "ConfigMap/same"]).await?;
+    // It was the watch, and no reconciliation.
+    let now = fleet.get("kustomization/app").await?["status"]["history"][0]["totalReconciliations"].clone();
+    ensure!(now == attempts, "{attempts} reconciliations, then {now}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn what_others_do_to_objects_while_they_are_applied_is_undone() -> Result<()> {
     let cluster = TestCluster::first()?;
     let (proxied, way) = cluster.through_proxy().await?;
@@ -392,6 +431,12 @@ async fn what_others_do_to_objects_while_they_are_applied_is_undone() -> Result<
     let repository = fleet.repository("app", &all("zero")).await?;
     fleet.apply(&kustomization("app", "app", "./app", &[SOON])).await?;
     fleet.ready("kustomization/app").await?;
+    // Another owner, to whom some are given.
+    fleet.repository("other", &Commit::new().file("map.yaml", config_map(ns, "other", "zero"))).await?;
+    fleet.apply(&kustomization("other", "other", "./", &[SOON])).await?;
+    fleet.ready("kustomization/other").await?;
+    let other = fleet.get("kustomization/other").await?["metadata"]["uid"].clone();
+    let given = json!({"metadata": {"labels": {"fleet.roadstead.dev/owner": other}}}).to_string();
     for word in ["one", "two"] {
         way.slow(Duration::from_millis(15));
         let head = repository.commit("main", word, &all(word))?;
@@ -399,7 +444,7 @@ async fn what_others_do_to_objects_while_they_are_applied_is_undone() -> Result<
         // From before it begins until after it has ended, one after the other, whatever stage each of them meets.
         for (index, name) in names.iter().enumerate() {
             let object = format!("configmap/{name}");
-            match index % 4 {
+            match index % 5 {
                 0 => drop(kubectl.run(&["delete", &object, "-n", ns, "--ignore-not-found"]).await?),
                 1 => {
                     let edit = r#"{"data":{"word":"by hand","more":"x"}}"#;
@@ -409,6 +454,7 @@ async fn what_others_do_to_objects_while_they_are_applied_is_undone() -> Result<
                     let bare = r#"{"metadata":{"labels":{"fleet.roadstead.dev/owner":null}}}"#;
                     kubectl.run(&["patch", &object, "-n", ns, "--type=merge", "-p", bare]).await?;
                 }
+                3 => drop(kubectl.run(&["patch", &object, "-n", ns, "--type=merge", "-p", &given]).await?),
                 _ => {
                     kubectl.run(&["delete", &object, "-n", ns, "--ignore-not-found"]).await?;
                     // It may be back by then: that fails, or edits it.
