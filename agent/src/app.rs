@@ -9,7 +9,7 @@ use http::{Request, Uri};
 use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use roadstead_agent_policy::Signature;
-use roadstead_apply::{Engine, Options};
+use roadstead_apply::{Engine, HashKey, Options};
 use roadstead_model::KubeSystemUid;
 use roadstead_outbound::Rule;
 use roadstead_proto::AgentState;
@@ -149,6 +149,9 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Agen
     let telling = settings.ready_file.clone().map(|file| tokio::spawn(Arc::clone(&readiness).keep(file)));
     let (telling_apiserver, apiserver) = watch::channel(None);
     let asking = tokio::spawn(crate::apiserver::watch(home.clone(), telling_apiserver));
+    // The key outlives this process, as the identity does.
+    let hashes = HashKey::of_secret(identity.key.expose().as_bytes());
+    let engine = engine.hashing_with(&hashes);
     let identity = Arc::new(Mutex::new(Arc::new(identity)));
     while !stop.is_cancelled() {
         if !hold(&lease, &upgrades, &stop).await {
@@ -158,7 +161,7 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Agen
         let renewing = tokio::spawn(renew(lease.clone(), Arc::clone(&upgrades), term.clone()));
         let guarded = Guarded::new(engine.clone(), Arc::clone(&warden));
         let keys = KeyServices::new(settings.networks.clone());
-        let keep = Arc::new(Keep::new(home.clone()));
+        let keep = Arc::new(Keep::new(home.clone(), &hashes));
         let runner = Runner::with(guarded, Arc::new(Outbox::default()), keys, Arc::clone(&keep));
         let (telling_state, state) = watch::channel(AgentState::default());
         let looking = tokio::spawn(crate::state::watch(home.clone(), runner.clone(), telling_state));

@@ -94,6 +94,13 @@ pub trait Cluster: Clone + Send + Sync + 'static {
     /// Everything that is about to be owned.
     fn objects(ready: &Self::Ready) -> Vec<ObjectRef>;
 
+    /// See [`Engine::volumes_held`].
+    fn volumes_held(
+        &self,
+        ready: &Self::Ready,
+        run: &mut Run<'_>,
+    ) -> impl Future<Output = Result<Vec<PendingDeletion>, Error>> + Send;
+
     /// See [`Engine::apply`].
     fn apply(
         &self,
@@ -276,6 +283,10 @@ impl Cluster for Guarded {
 
     fn objects(ready: &Prepared) -> Vec<ObjectRef> {
         ready.objects()
+    }
+
+    async fn volumes_held(&self, ready: &Prepared, run: &mut Run<'_>) -> Result<Vec<PendingDeletion>, Error> {
+        self.engine.volumes_held(ready, run).await
     }
 
     async fn apply(&self, ready: &Prepared, previous: &[ObjectRef], run: &mut Run<'_>) -> Outcome {

@@ -1,4 +1,5 @@
-//! What an agent does not do, and why: an operator of its cluster has paused it, or it is not allowed to watch what it applied.
+//! What an agent does not do, and why: an operator of its cluster has paused it, it is not allowed to watch what it applied, or it could
+//! not go on with it after a restart.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,7 +34,7 @@ pub(crate) async fn watch<C: Cluster>(home: Home, runner: Runner<C>, told: watch
                 tracing::debug!("cannot tell whether the agent is paused: the apiserver does not answer");
             }
         }
-        let state = state(is_paused, runner.unwatched());
+        let state = state(is_paused, runner.unwatched(), runner.going_on());
         told.send_if_modified(|before| {
             let changed = *before != state;
             before.clone_from(&state);
@@ -43,10 +44,15 @@ pub(crate) async fn watch<C: Cluster>(home: Home, runner: Runner<C>, told: watch
     }
 }
 
-/// What is not watched, by kind, namespace and account, each with why; the first of it are named.
-fn state(paused: bool, unwatched: BTreeMap<(String, Option<String>), String>) -> AgentState {
+/// What is not watched, by kind, namespace and account, each with why; the first of it are named. And how many appliers go on after a
+/// restart without a hub: corrected, and only watched.
+fn state(
+    paused: bool,
+    unwatched: BTreeMap<(String, Option<String>), String>,
+    (corrected, watched): (usize, usize),
+) -> AgentState {
     let total = unwatched.len();
     let named = unwatched.into_iter().take(MAX_UNWATCHED);
     let unwatched = named.map(|((what, account), why)| Unwatched { what, account, why }).collect();
-    AgentState { paused, unwatched, total }
+    AgentState { paused, unwatched, total, corrected, watched }
 }

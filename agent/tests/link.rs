@@ -121,6 +121,14 @@ impl Cluster for Fake {
         vec![config_map()]
     }
 
+    async fn volumes_held(
+        &self,
+        _ready: &Self::Ready,
+        _run: &mut Run<'_>,
+    ) -> Result<Vec<PendingDeletion>, Error> {
+        Ok(Vec::new())
+    }
+
     async fn apply(&self, (): &(), _previous: &[ObjectRef], _run: &mut Run<'_>) -> Outcome {
         *self.applied.lock().expect("no panic") += 1;
         let changes = vec![ObjectResult::new(config_map(), Action::Adopted)];

@@ -138,6 +138,7 @@ impl Reduced {
             adopt_managers: Vec::new(),
             force: false,
             ignore: IgnoreRules::default(),
+            tenant: String::new(),
         };
         let mut ignore = |_| ();
         let mut run = Run::new(Instant::now() + PATIENCE, CancellationToken::new(), &mut ignore);

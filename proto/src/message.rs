@@ -157,6 +157,10 @@ pub struct AgentState {
     pub unwatched: Vec<Unwatched>,
     /// How many there are.
     pub total: usize,
+    /// How many appliers are corrected after a restart without a hub.
+    pub corrected: usize,
+    /// How many are only watched then, as what they need was not kept.
+    pub watched: usize,
 }
 
 /// Something that was applied and cannot be watched.

@@ -2,8 +2,8 @@
 //! that, in Secrets of its own namespace.
 //!
 //! A dispatch is kept once its result was told. Before another one of its applier writes anything, it is withdrawn: so nothing older
-//! is ever applied over something newer, whenever the agent ends in between. What holds values that the hub gave, or decrypted,
-//! is not kept.
+//! is ever applied over something newer, whenever the agent ends in between. Of what holds values that the hub gave, or decrypted,
+//! only how its objects stood is kept: what differs is noticed then, and not corrected.
 
 mod record;
 mod slots;
@@ -16,14 +16,16 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, Patch, PatchParams, PostParams};
-use roadstead_model::{ApplierUid, Attempt, Digest, DispatchKey, HubEpoch, ObjectRef, chain};
+use roadstead_apply::HashKey;
+use roadstead_model::{ApplierUid, Attempt, Digest, DispatchKey, HubEpoch, chain};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::home::{Home, failed};
+use crate::tend::Watched;
 use crate::until::until;
-pub(crate) use record::{Packed, Record, Values, may_be_kept};
+pub(crate) use record::{Content, Packed, Record, Values, may_be_kept};
 use slots::{Changes, PartKey, SLOTS, Slots};
 
 /// The Secrets' names begin so; a number follows.
@@ -53,6 +55,8 @@ type Version = (ApplierUid, (HubEpoch, Attempt));
 #[derive(Default)]
 pub(crate) struct Keep {
     home: Option<Home>,
+    /// The [mark](roadstead_apply::HashKey::mark) of this agent's key for footprints.
+    mark: u64,
     state: Mutex<State>,
     wake: Notify,
     /// Held while a record is made.
@@ -64,8 +68,10 @@ pub(crate) struct Keep {
 #[derive(Default)]
 struct State {
     slots: Slots,
-    /// Which dispatch is kept of each applier, and what it owned.
+    /// Which dispatch is kept of each applier, and what of it.
     kept: HashMap<ApplierUid, (Option<Digest>, Digest)>,
+    /// How each applier goes on after a restart without a hub; the next dispatch may be under way.
+    goes_on: HashMap<ApplierUid, GoesOn>,
     /// The dispatch of each applier that writes, or has written last: what is left by another one is not kept. None where nothing is
     /// to be kept before the next one.
     begun: HashMap<ApplierUid, Option<(HubEpoch, Attempt)>>,
@@ -80,6 +86,22 @@ struct State {
     due: Option<Instant>,
     /// The apiserver does not let this agent keep anything.
     is_off: bool,
+}
+
+/// How an applier goes on after a restart without a hub.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum GoesOn {
+    Corrected,
+    Watched,
+}
+
+impl From<&Content> for GoesOn {
+    fn from(content: &Content) -> Self {
+        match content {
+            Content::Corrected { .. } => Self::Corrected,
+            Content::Watched { .. } => Self::Watched,
+        }
+    }
 }
 
 type Waiting = oneshot::Sender<Result<(), String>>;
@@ -109,8 +131,20 @@ impl State {
 
 impl Keep {
     /// What is kept in the agent's namespace. It is [read](Self::read) first, and then [written](Self::write) as it changes.
-    pub(crate) fn new(home: Home) -> Self {
-        Self { home: Some(home), ..Self::default() }
+    pub(crate) fn new(home: Home, hashes: &HashKey) -> Self {
+        Self { home: Some(home), mark: hashes.mark(), ..Self::default() }
+    }
+
+    /// How the objects of an applier stood, as it is kept.
+    pub(crate) fn watched(&self, watched: Vec<Watched>) -> Content {
+        Content::Watched { watched, mark: self.mark }
+    }
+
+    /// How many appliers are corrected after a restart without a hub, and how many are only watched.
+    pub(crate) fn going_on(&self) -> (usize, usize) {
+        let state = self.state();
+        let corrected = state.goes_on.values().filter(|goes_on| **goes_on == GoesOn::Corrected).count();
+        (corrected, state.goes_on.len() - corrected)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -149,35 +183,37 @@ impl Keep {
         answer.await.unwrap_or_else(|_| Err("the agent is shutting down".to_owned()))
     }
 
-    /// Keeps what a dispatch that is done leaves, in a while. Its `record` is made where it is not kept already, one at a time: it has
-    /// copies of builds.
+    /// Keeps what a dispatch that is done leaves, in a while; `digest` is of the [content](Content::digest). Its `record` is made where it
+    /// is not kept already, one at a time: it has copies of builds. False where there is none.
     pub(crate) fn store(
         &self,
         key: &DispatchKey,
-        inventory: &[ObjectRef],
+        digest: Digest,
         record: impl FnOnce() -> Option<Record>,
-    ) {
+    ) -> bool {
         if self.home.is_none() {
-            return;
+            return true;
         }
-        let (applier, is) = (key.applier, (key.digest, of_inventory(inventory)));
+        let (applier, is) = (key.applier, (key.digest, digest));
         if self.state().kept.get(&applier) == Some(&is) {
-            return;
+            return true;
         }
         let one = self.encoding.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(record) = record() else { return };
-        let Some(bytes) = record.encode() else { return };
+        let Some(record) = record() else { return false };
+        let Some(bytes) = record.encode() else { return false };
         drop(one);
         let mut state = self.state();
         let is_last = state.begun.get(&applier) == Some(&Some(key.fence()));
         if state.is_off || !is_last || !*self.is_read.borrow() {
-            return;
+            return true;
         }
         let (changes, fits) = state.slots.put(applier, record.key.fence(), &bytes);
         if fits {
             state.kept.insert(applier, is);
+            state.goes_on.insert(applier, GoesOn::from(&record.content));
         } else {
             state.kept.remove(&applier);
+            state.goes_on.remove(&applier);
             tracing::warn!(
                 applier = %record.spec.applier, bytes = bytes.len(),
                 "its build is not kept in the cluster, for want of room: after a restart of the agent, drift is corrected once the hub has dispatched it again"
@@ -187,6 +223,7 @@ impl Keep {
         state.due.get_or_insert_with(|| Instant::now() + PAUSE);
         drop(state);
         self.wake.notify_one();
+        true
     }
 
     /// Takes back what is kept of an applier, soon.
@@ -194,6 +231,7 @@ impl Keep {
         let mut state = self.state();
         state.begun.insert(applier, None);
         state.kept.remove(&applier);
+        state.goes_on.remove(&applier);
         let changes = state.slots.remove(applier);
         if changes.is_empty() {
             return;
@@ -252,6 +290,10 @@ impl Keep {
             let is_whole = counts.get(&(applier, fence)) == Some(&parts.len());
             let bytes: Vec<u8> = parts.into_values().flatten().collect();
             let record = is_whole.then(|| Record::decode(&bytes)).flatten();
+            // Footprints by another key tell nothing.
+            let is_ours =
+                |content: &Content| !matches!(content, Content::Watched { mark, .. } if *mark != self.mark);
+            let record = record.filter(|record| is_ours(&record.content));
             // They are in order: a newer one takes the place of an older.
             let record = record.filter(|record| {
                 owned += record.inventory.len();
@@ -268,8 +310,9 @@ impl Keep {
         for applier in state.slots.appliers() {
             match records.get(&applier) {
                 Some(record) => {
-                    let is = (record.key.digest, of_inventory(&record.inventory));
+                    let is = (record.key.digest, record.content.digest(&record.inventory));
                     state.kept.insert(applier, is);
+                    state.goes_on.insert(applier, GoesOn::from(&record.content));
                 }
                 None => {
                     let changes = state.slots.remove(applier);
@@ -356,11 +399,6 @@ impl Keep {
     }
 }
 
-fn of_inventory(inventory: &[ObjectRef]) -> Digest {
-    let names: Vec<String> = inventory.iter().map(ToString::to_string).collect();
-    Digest::of(names.join("\n").as_bytes())
-}
-
 impl Home {
     fn kept_secrets(&self) -> Api<Secret> {
         Api::namespaced(self.client(), self.namespace())
@@ -436,7 +474,7 @@ mod tests {
         let uri = "http://127.0.0.1:1".parse().expect("a URI");
         let _provider = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let client = kube::Client::try_from(kube::Config::new(uri)).expect("a client");
-        let keep = Keep::new(Home::new(client, "roadstead-system".to_owned()));
+        let keep = Keep::new(Home::new(client, "roadstead-system".to_owned()), &HashKey::random());
         keep.is_read.send_replace(true);
         keep
     }
@@ -447,9 +485,10 @@ mod tests {
             "kind": "Kustomization", "namespace": "team", "name": "web", "timeoutMillis": 1, "groups": [], "steps": [],
         }));
         let spec = spec.expect("a spec");
-        let values = Values::default();
-        let record = Record { key: key.clone(), spec, inventory: Vec::new(), builds: Vec::new(), values };
-        keep.store(&key, &[], || Some(record));
+        let content = Content::Corrected { builds: Vec::new(), values: Values::default() };
+        let digest = content.digest(&[]);
+        let record = Record { key: key.clone(), spec, inventory: Vec::new(), content };
+        assert!(keep.store(&key, digest, || Some(record)));
     }
 
     #[tokio::test]

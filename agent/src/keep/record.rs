@@ -1,4 +1,4 @@
-//! What is kept of one applier: what its objects are corrected by, as bytes.
+//! What is kept of one applier: what its objects are corrected by, or watched by, as bytes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,14 +9,16 @@ use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use roadstead_model::{
-    Digest, Dispatch, DispatchKey, DispatchSpec, GivenKey, GivenVariables, ObjectRef, VariablesKind,
+    Digest, Dispatch, DispatchKey, DispatchSpec, GivenKey, GivenVariables, Hasher, ObjectRef, VariablesKind,
 };
 use serde::{Deserialize, Serialize};
+
+use crate::tend::Watched;
 
 /// How many bytes a record has as JSON: an inventory of the largest size, and builds of what fits into all Secrets.
 const MAX_BYTES: u64 = 32 * 1024 * 1024;
 
-/// A dispatch that was carried out, what came to be owned, and its builds as they were received.
+/// A dispatch that was carried out, what came to be owned, and what is needed to go on with that.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Record {
@@ -25,11 +27,45 @@ pub(crate) struct Record {
     pub(crate) spec: DispatchSpec,
     /// What is owned.
     pub(crate) inventory: Vec<ObjectRef>,
-    /// The builds of its groups.
-    pub(crate) builds: Vec<Packed>,
-    /// What the hub gave with it, where that may be kept.
-    #[serde(default, skip_serializing_if = "Values::is_empty")]
-    pub(crate) values: Values,
+    #[serde(flatten)]
+    pub(crate) content: Content,
+}
+
+/// What is needed to go on with what was applied.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Content {
+    /// What differs can be corrected.
+    Corrected {
+        /// The builds of its groups, as they were received.
+        builds: Vec<Packed>,
+        /// What the hub gave with it, where that may be kept.
+        #[serde(default, skip_serializing_if = "Values::is_empty")]
+        values: Values,
+    },
+    /// What differs is noticed. An agent of an earlier version cannot read this, and takes it back.
+    Watched {
+        /// How the objects stood.
+        watched: Vec<Watched>,
+        /// The [mark](roadstead_apply::HashKey::mark) of the key that the footprints are by.
+        mark: u64,
+    },
+}
+
+impl Content {
+    /// Tells it from what else may be kept of the same dispatch with this inventory. Builds and values go with the dispatch.
+    pub(crate) fn digest(&self, inventory: &[ObjectRef]) -> Digest {
+        let mut hasher = Hasher::default();
+        for object in inventory {
+            hasher.update(object.to_string().as_bytes());
+            hasher.update(b"\n");
+        }
+        if let Self::Watched { watched, mark } = self {
+            hasher.update(&mark.to_le_bytes());
+            hasher.update(&serde_json::to_vec(watched).unwrap_or_default());
+        }
+        hasher.finish()
+    }
 }
 
 /// Values and keys of the hub's. They do not print.

@@ -7,7 +7,7 @@ use roadstead_model::{Guard, GuardMode, Held, ObjectRef, PendingDeletion, Stage,
 use roadstead_proto::Failure;
 use tokio::time::Instant;
 
-use super::work::{On, Record, Work, failed, failure_while};
+use super::work::{On, Record, Work, failed, failure, failure_while};
 use crate::cluster::Cluster;
 
 impl<C: Cluster> Work<'_, C> {
@@ -77,6 +77,25 @@ impl<C: Cluster> Work<'_, C> {
                 Err(failed(Stage::Prune, why))
             }
         }
+    }
+
+    /// The same where volumes would wait that have to be recreated.
+    pub(super) async fn stops_for_volumes(
+        &self,
+        on: &On<'_, C>,
+        prepared: &C::Ready,
+        run: &mut Run<'_>,
+        record: &mut Record,
+    ) -> Result<(), Box<Failure>> {
+        if on.dispatch.spec.guard.as_ref().is_none_or(|guard| guard.mode != GuardMode::Stop) {
+            return Ok(());
+        }
+        let held = on.cluster.volumes_held(prepared, run).await.map_err(|error| failure(&error))?;
+        record.held.extend(held.iter().map(volume));
+        let Some(first) = record.held.first().filter(|_| !held.is_empty()) else { return Ok(()) };
+        let more = held.len() - 1;
+        let more = if more > 0 { format!(", and {more} more like it") } else { String::new() };
+        Err(failed(Stage::Prune, format!("nothing was applied: {}{more}", first.why)))
     }
 
     /// Whether deleting what of `inventory` is not in `keep` waits; of what is `coming` from Flux it is known already.

@@ -34,7 +34,7 @@ pub use slot::{Known, Verdict};
 use crate::builds::{Builds, Kept};
 use crate::cluster::Cluster;
 use crate::health::{self, Healths};
-use crate::keep::{Keep, MOST_KEPT, Packed, Record, Values, may_be_kept};
+use crate::keep::{Content, Keep, MOST_KEPT, Packed, Record, Values, may_be_kept};
 use crate::keys::KeyServices;
 use crate::outbox::Outbox;
 use crate::tend::{Due, LastApplied, Tended, watches};
@@ -270,7 +270,7 @@ impl<C: Cluster> Runner<C> {
         let now = Instant::now();
         let count = records.len();
         let shared = owned_by_several(&records);
-        for Record { key, spec, inventory, builds, values } in records {
+        for Record { key, spec, inventory, content } in records {
             let mut slots = self.slots();
             let slot = slots.entry(key.applier).or_default();
             if slot.seen.is_some() {
@@ -278,15 +278,24 @@ impl<C: Cluster> Runner<C> {
             }
             slot.seen = Some(key.clone());
             drop(slots);
-            let restore = |Packed { digest, bytes }| self.inner.builds.restore(digest, bytes);
-            let Some(builds) = builds.into_iter().map(restore).collect::<Option<Vec<Kept>>>() else {
-                continue;
-            };
-            let (given, data_keys) = values.into_given();
-            let dispatch = Dispatch { key, spec, inventory: Vec::new(), given, data_keys };
-            let last = LastApplied::new(dispatch, builds);
-            let applier = last.dispatch.key.applier;
-            self.inner.tended.resume(last, &inventory, &shared, now, now + RESUME_AFTER);
+            let applier = key.applier;
+            let tended = &self.inner.tended;
+            let dispatch =
+                |(given, data_keys)| Dispatch { key, spec, inventory: Vec::new(), given, data_keys };
+            match content {
+                Content::Corrected { builds, values } => {
+                    let restore = |Packed { digest, bytes }| self.inner.builds.restore(digest, bytes);
+                    let Some(builds) = builds.into_iter().map(restore).collect::<Option<Vec<Kept>>>() else {
+                        continue;
+                    };
+                    let last = LastApplied::new(dispatch(values.into_given()), builds);
+                    tended.resume(last, &inventory, &shared, now, now + RESUME_AFTER);
+                }
+                Content::Watched { watched, .. } => {
+                    let last = LastApplied::only_watched(dispatch(Values::default().into_given()));
+                    tended.resume_watched(last, &inventory, watched, &shared, now);
+                }
+            }
             // The hub has said so in between.
             if self.inner.keep.forgets(applier) {
                 self.inner.tended.rest(applier);
@@ -303,18 +312,39 @@ impl<C: Cluster> Runner<C> {
         self.inner.tended.allow_without_hub();
     }
 
-    /// What is kept in the cluster of a dispatch that was carried out; none where that may not be.
-    fn record(&self, dispatch: &Dispatch, inventory: &[ObjectRef]) -> Option<Record> {
+    /// How many appliers are corrected after a restart without a hub, and how many are only watched.
+    pub(crate) fn going_on(&self) -> (usize, usize) {
+        self.inner.keep.going_on()
+    }
+
+    /// Keeps in the cluster what is needed to go on with a dispatch that was carried out: to correct, where that may be and fits; else to
+    /// notice what differs.
+    fn keep(&self, dispatch: &Dispatch, inventory: &[ObjectRef]) {
+        let Inner { keep, tended, .. } = &*self.inner;
+        let (key, spec) = (&dispatch.key, &dispatch.spec);
+        let record = |content| {
+            Some(Record { key: key.clone(), spec: spec.clone(), inventory: inventory.to_vec(), content })
+        };
+        if may_be_kept(dispatch) {
+            let without_builds = Content::Corrected { builds: Vec::new(), values: Values::default() };
+            let content = || self.builds_of(dispatch).and_then(record);
+            if keep.store(key, without_builds.digest(inventory), content) {
+                return;
+            }
+        }
+        let content = keep.watched(tended.watched(key.applier));
+        keep.store(key, content.digest(inventory), || record(content));
+    }
+
+    /// The builds of a dispatch, with its values; none where they are too large to be kept.
+    fn builds_of(&self, dispatch: &Dispatch) -> Option<Content> {
         let build = |group: &Group| {
             let bytes = self.inner.builds.compressed(group.objects, MOST_KEPT)?;
             Some(Packed { digest: group.objects, bytes })
         };
         let builds = dispatch.spec.groups.iter().map(build).collect::<Option<Vec<Packed>>>()?;
-        if builds.iter().map(|build| build.bytes.len()).sum::<usize>() > MOST_KEPT {
-            return None;
-        }
-        let (key, spec) = (dispatch.key.clone(), dispatch.spec.clone());
-        Some(Record { key, spec, inventory: inventory.to_vec(), builds, values: Values::of(dispatch) })
+        let bytes: usize = builds.iter().map(|build| build.bytes.len()).sum();
+        (bytes <= MOST_KEPT).then(|| Content::Corrected { builds, values: Values::of(dispatch) })
     }
 
     /// Takes a dispatch: starts it, ignores a repetition, tells the end of one that is done once more.
@@ -483,7 +513,21 @@ impl<C: Cluster> Runner<C> {
         for correction in corrections {
             outbox.correct(correction, began);
         }
+        let has_written = !came.written.is_empty();
         tended.corrected(due.applier, came, &due.cancel, Instant::now());
+        if has_written && !may_be_kept(&due.last.dispatch) && !due.cancel.is_cancelled() {
+            self.keep_watched(&due);
+        }
+    }
+
+    /// Objects were written, and stand otherwise than it is kept.
+    fn keep_watched(&self, due: &Due) {
+        let slots = self.slots();
+        let finished = slots.get(&due.applier).and_then(|slot| slot.finished.as_ref());
+        let Some(inventory) = finished.map(|finished| finished.inventory.clone()) else { return };
+        drop(slots);
+        let (runner, last) = (self.clone(), Arc::clone(&due.last));
+        self.inner.tasks.spawn_blocking(move || runner.keep(&last.dispatch, &inventory));
     }
 
     /// What is needed to correct what a dispatch has applied; none where it did not apply all, or did more than apply.
@@ -528,8 +572,7 @@ impl<C: Cluster> Runner<C> {
             let (finished, observed) = self.work().carry_out(&dispatch, &unlisted, cancel).await;
             inner.tended.forget_returned(uid, &settled(&dispatch, &unlisted.returned, &finished));
             let last = self.last_applied(&dispatch, &finished);
-            let is_kept = last.is_some() && may_be_kept(&dispatch);
-            let inventory = if is_kept { finished.inventory.clone() } else { Vec::new() };
+            let inventory = last.is_some().then(|| finished.inventory.clone());
             inner.tended.end(uid, &finished.inventory, last, Instant::now());
             inner.tended.observed(uid, observed, Instant::now());
             inner.healths.end(&finished.key, finished.failure.is_none());
@@ -544,15 +587,10 @@ impl<C: Cluster> Runner<C> {
             slot.forgotten = !finished.reads.is_empty();
             slot.finished = Some(Finished { reads: Vec::new(), ..finished.clone() });
             inner.outbox.finish(finished);
-            if is_kept {
+            if let Some(inventory) = inventory {
                 let (runner, dispatch) = (self.clone(), dispatch.clone());
                 // Compressing takes a while.
-                inner.tasks.spawn_blocking(move || {
-                    runner
-                        .inner
-                        .keep
-                        .store(&dispatch.key, &inventory, || runner.record(&dispatch, &inventory));
-                });
+                inner.tasks.spawn_blocking(move || runner.keep(&dispatch, &inventory));
             }
             let Some(next) = slot.queued.take() else { return };
             slot.finished = None;

@@ -49,6 +49,8 @@ struct Fake {
     names: Vec<&'static str>,
     /// Applying takes a permit of this, where there is one, and keeps it from others.
     gate: Option<Arc<Semaphore>>,
+    /// Volumes that would have to be recreated.
+    volumes: Vec<PendingDeletion>,
 }
 
 impl Fake {
@@ -155,6 +157,14 @@ impl Cluster for Fake {
 
     fn objects(ready: &Self::Ready) -> Vec<ObjectRef> {
         ready.clone()
+    }
+
+    async fn volumes_held(
+        &self,
+        _ready: &Self::Ready,
+        _run: &mut Run<'_>,
+    ) -> Result<Vec<PendingDeletion>, Error> {
+        Ok(self.volumes.clone())
     }
 
     async fn apply(&self, ready: &Self::Ready, previous: &[ObjectRef], run: &mut Run<'_>) -> Outcome {

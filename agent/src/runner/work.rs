@@ -280,6 +280,7 @@ impl<C: Cluster> Work<'_, C> {
         let asked = Instant::now();
         // What was applied before is going to be owned too.
         let intended: Vec<ObjectRef> = record.applied.values().flatten().chain(&objects).cloned().collect();
+        self.stops_for_volumes(on, &prepared, &mut run, record).await?;
         self.stops(on, index, &intended, record).await?;
         let intended = on.with_lost(intended);
         let (asked_for, withdrawn) =
@@ -583,6 +584,7 @@ impl<'a, C> On<'a, C> {
             force: group.on_immutable == OnImmutable::Recreate,
             adopt_flux: group.adopt_flux,
             adopt_managers: group.adopt_managers.clone(),
+            tenant: self.dispatch.spec.applier.namespace.clone(),
             ignore: ignore.map_err(|error| failed(Stage::Finish, error.to_string()))?,
         })
     }

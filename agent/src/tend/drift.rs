@@ -26,6 +26,14 @@ pub(crate) fn bytes_of(fields: &[FieldDrift]) -> usize {
     fields.iter().map(field).sum()
 }
 
+/// Managers as they are told.
+pub(super) fn named(mut managers: Vec<String>) -> Vec<String> {
+    managers.sort();
+    managers.dedup();
+    managers.truncate(MAX_CORRECTED_MANAGERS);
+    managers.iter().map(|name| name.chars().take(MAX_NAME).collect()).collect()
+}
+
 /// How one object differs, or differed before it was corrected.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Drift {
@@ -43,11 +51,7 @@ impl Drift {
     /// As the engine found it; `writers` are those who have written to it, as far as a watch has told.
     pub(crate) fn new(difference: Difference, writers: impl IntoIterator<Item = String>) -> Self {
         let Difference { scope, missing, fields, managers, footprint } = difference;
-        let mut managers: Vec<String> = managers.into_iter().chain(writers).collect();
-        managers.sort();
-        managers.dedup();
-        managers.truncate(MAX_CORRECTED_MANAGERS);
-        let managers = managers.iter().map(|name| name.chars().take(MAX_NAME).collect()).collect();
+        let managers = named(managers.into_iter().chain(writers).collect());
         Self { missing, managers, fields, scope: Some(scope), footprint }
     }
 

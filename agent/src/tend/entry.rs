@@ -61,7 +61,8 @@ struct Reported(Option<Footprint>);
 /// How it was applied.
 #[derive(Debug)]
 struct Known {
-    sent: Digest,
+    /// None where that is known of an agent before this one, which kept no digests of values.
+    sent: Option<Digest>,
     is_as_sent: bool,
     is_shared: bool,
     footprint: Footprint,
@@ -128,10 +129,29 @@ impl Default for Entry {
 }
 
 impl Entry {
+    /// One that an agent before this one has applied; how it stands since, its watch will tell.
+    pub(super) fn restored(watch: Watch, footprint: Footprint, is_shared: bool) -> Self {
+        let known = Known { sent: None, is_as_sent: true, is_shared, footprint };
+        Self { watch: Some(watch), applied: Some(known), standing: Standing::AsApplied, ..Self::default() }
+    }
+
+    /// How it was applied, and whether others share its fields; none where that is not known.
+    pub(super) fn applied(&self) -> Option<(&Footprint, bool)> {
+        self.applied.as_ref().map(|known| (&known.footprint, known.is_shared))
+    }
+
+    /// As it was seen last, where it differs from what was applied.
+    pub(super) fn seen(&self) -> Option<&Footprint> {
+        self.seen.as_ref()
+    }
+
     /// Whether it was applied as `sent` and stands so.
     pub(super) fn stands(&self, sent: &Digest) -> bool {
         self.standing == Standing::AsApplied
-            && self.applied.as_ref().is_some_and(|known| known.is_as_sent && known.sent == *sent)
+            && self
+                .applied
+                .as_ref()
+                .is_some_and(|known| known.is_as_sent && known.sent.as_ref() == Some(sent))
     }
 
     /// Whether there is nothing to be asked about it: it stands as it was applied, or what differs is reported.
@@ -140,14 +160,14 @@ impl Entry {
     }
 
     pub(super) fn was_other(&self, sent: &Digest) -> Option<bool> {
-        self.applied.as_ref().map(|known| known.sent != *sent)
+        self.applied.as_ref().and_then(|known| known.sent.as_ref()).map(|known| known != sent)
     }
 
     /// It was applied. What was seen of it before counts where it is newer: another may have written at once.
     pub(super) fn note(&mut self, watch: Watch, applied: Applied) {
         let Applied { sent, footprint, is_as_sent, is_shared, .. } = applied;
         self.seen = self.seen.take().filter(|seen| footprint.is_older_than(seen));
-        let known = Known { sent, is_as_sent, is_shared, footprint };
+        let known = Known { sent: Some(sent), is_as_sent, is_shared, footprint };
         self.standing = self.seen.as_ref().map_or(Standing::AsApplied, |seen| known.compare(seen));
         self.watch = Some(watch);
         self.reported = None;

@@ -14,11 +14,18 @@ pub(crate) struct LastApplied {
     pub(super) bytes: usize,
     /// They are read by their digests: here they only stay.
     _builds: Vec<Kept>,
+    /// There is nothing to correct by: the agent was started again, and what this needs was not kept.
+    pub(super) is_only_watched: bool,
 }
 
 impl LastApplied {
     pub(crate) fn new(dispatch: Dispatch, builds: Vec<Kept>) -> Self {
-        Self { bytes: bytes(&dispatch), dispatch, _builds: builds }
+        Self { bytes: bytes(&dispatch), dispatch, _builds: builds, is_only_watched: false }
+    }
+
+    /// One of which nothing was kept to correct by.
+    pub(crate) fn only_watched(dispatch: Dispatch) -> Self {
+        Self { is_only_watched: true, ..Self::new(dispatch, Vec::new()) }
     }
 
     /// Whether it waited for health.

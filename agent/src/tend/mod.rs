@@ -17,9 +17,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use roadstead_apply::{Applied, Scope, Sight};
+use roadstead_apply::{Applied, Footprint, Scope, Sight};
 use roadstead_model::{ApplierUid, Digest, DriftMode, ObjectRef, Offline, OfflinePolicy, ServiceAccount};
 use roadstead_proto::DriftReport;
+use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -54,6 +55,18 @@ pub(crate) struct Watch {
     /// None: as the agent itself.
     pub(crate) account: Option<ServiceAccount>,
     pub(crate) scope: Arc<Scope>,
+}
+
+/// How an object stood as it was applied, for an agent that is started after this one. Nothing of its content is in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Watched {
+    pub(crate) object: ObjectRef,
+    scope: Scope,
+    footprint: Footprint,
+    /// Others have fields of it, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_shared: bool,
 }
 
 /// Objects that are to be corrected.
@@ -144,6 +157,47 @@ impl Tended {
         looked_at.for_each(|object| tending.suspect(object, Vec::new(), due));
         drop(state);
         self.suspected.notify_one();
+    }
+
+    /// The same, where nothing is left to correct by: what differs from how it stood is noticed, but for what another applier owns, too.
+    pub(crate) fn resume_watched(
+        &self,
+        last: LastApplied,
+        inventory: &[ObjectRef],
+        watched: Vec<Watched>,
+        shared: &HashSet<ObjectRef>,
+        now: Instant,
+    ) {
+        let applier = last.dispatch.key.applier;
+        self.begin(applier, last.dispatch.spec.service_account.as_ref(), now);
+        let mut state = self.state();
+        let State { appliers, owners, statuses, .. } = &mut *state;
+        if let Some(tending) = appliers.get_mut(&applier) {
+            for Watched { object, scope, footprint, is_shared } in watched {
+                if shared.contains(&object) || owners.len() >= MAX_OBJECTS {
+                    continue;
+                }
+                let watch = watch_for(tending.account.as_ref(), &scope, statuses);
+                owners.insert(object.clone(), applier);
+                tending.objects.insert(object, Entry::restored(watch, footprint, is_shared));
+            }
+        }
+        drop(state);
+        self.end(applier, inventory, Some(last), now);
+    }
+
+    /// How the objects of an applier stood as they were applied, as far as that is known.
+    pub(crate) fn watched(&self, applier: ApplierUid) -> Vec<Watched> {
+        let state = self.state();
+        let objects = state.appliers.get(&applier).into_iter().flat_map(|tending| &tending.objects);
+        let watched = objects.filter_map(|(object, entry)| {
+            let (footprint, is_shared) = entry.applied()?;
+            let scope = entry.watch.as_ref()?.scope.within(&object.namespace);
+            Some(Watched { object: object.clone(), scope, footprint: footprint.clone(), is_shared })
+        });
+        let mut watched: Vec<Watched> = watched.collect();
+        watched.sort_by(|one, other| one.object.cmp(&other.object));
+        watched
     }
 
     /// A dispatch of an applier begins: what is known of its objects stays, and none is corrected until it has ended.
@@ -261,7 +315,8 @@ impl Tended {
                 let is_live = |watch: &Watch| statuses.get(watch) == Some(&Status::Live);
                 entry.is_settled() && entry.watch.as_ref().is_some_and(is_live)
             };
-            tending.is_settled = tending.last.is_some()
+            // Nothing can be corrected of one that is only watched.
+            tending.is_settled = tending.last.as_ref().is_some_and(|last| !last.is_only_watched)
                 && tending.correcting.is_none()
                 && tending.returned.is_empty()
                 && tending.objects.len() == tending.owned
@@ -310,7 +365,7 @@ impl Tended {
         }
     }
 
-    /// What of one applier is due to be corrected, or when something will be.
+    /// What of one applier is due to be corrected, or when something will be. What is due and cannot be corrected is only noted.
     fn due(&self, now: Instant) -> Result<Due, Option<Instant>> {
         let mut state = self.state();
         if !state.is_allowed {
@@ -335,6 +390,13 @@ impl Tended {
                 .into_iter()
                 .partition(|(_, suspect)| suspect.due <= now);
             tending.suspects = later;
+            if last.is_only_watched {
+                let last = Arc::clone(last);
+                due.into_iter()
+                    .for_each(|(object, suspect)| tending.note_watched(&last, &object, suspect, now));
+                self.drifted.notify_one();
+                continue;
+            }
             let objects = due.into_iter().map(|(object, suspect)| (object, suspect.writers)).collect();
             let cancel = CancellationToken::new();
             tending.correcting = Some(cancel.clone());

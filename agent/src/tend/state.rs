@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use roadstead_apply::{Footprint, Scope};
-use roadstead_model::{ApplierUid, DriftState, DriftedObject, ObjectRef, ServiceAccount};
+use roadstead_model::{ApplierUid, DriftMode, DriftState, DriftedObject, ObjectRef, ServiceAccount};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::drift::{CorrectionOutcome, Drift, Drifts, bytes_of};
+use super::drift::{CorrectionOutcome, Drift, Drifts, bytes_of, named};
 use super::entry::{Entry, From, News};
 use super::{LastApplied, Watch};
 
@@ -19,6 +19,9 @@ const MAX_DETAIL_BYTES: usize = 2 * 1024 * 1024;
 const MAX_RETURNED: usize = 5_000;
 /// What is kept of why one cannot be corrected.
 const MAX_MESSAGE: usize = 1024;
+/// Why what is only watched is not corrected.
+const NOT_KEPT: &str = "the agent was started again, and what this object is made of comes from the hub or is too large, and was not kept: it \
+     is corrected once the hub has dispatched it again";
 
 /// How a watch stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +89,37 @@ impl Tending {
     pub(super) fn suspect(&mut self, object: &ObjectRef, writers: Vec<String>, due: Instant) {
         let suspect = self.suspects.entry(object.clone());
         suspect.or_insert(Suspect { due, writers: BTreeSet::new() }).writers.extend(writers);
+    }
+
+    /// An object differs, and there is nothing to correct it by.
+    pub(super) fn note_watched(
+        &mut self,
+        last: &LastApplied,
+        object: &ObjectRef,
+        suspect: Suspect,
+        now: Instant,
+    ) {
+        let Some(entry) = self.objects.get_mut(object) else { return };
+        let seen = entry.seen().cloned();
+        let is_wanted = last.dispatch.spec.drift == DriftMode::Correct;
+        let (state, message) = if is_wanted {
+            (DriftState::Failed, NOT_KEPT.to_owned())
+        } else {
+            (DriftState::Reported, String::new())
+        };
+        let managers = named(suspect.writers.into_iter().collect());
+        self.drifts.add(DriftedObject {
+            object: object.clone(),
+            state,
+            missing: seen.is_none(),
+            managers,
+            fields: Vec::new(),
+            corrected: 0,
+            message,
+        });
+        entry.was_reported(None, seen);
+        // What is written all the time is looked at more and more slowly.
+        entry.was_corrected(now);
     }
 
     /// What was only reported is to be corrected.

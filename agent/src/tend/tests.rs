@@ -2,7 +2,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use roadstead_apply::{Applied, Difference, Footprint, Scope, Sight};
+use roadstead_apply::{Applied, Difference, Footprint, HashKey, Scope, Sight};
 use roadstead_model::{
     ApplierRef, ApplierUid, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, DriftMode, DriftState,
     FieldDrift, Generation, GivenVariables, HubEpoch, ObjectRef, Offline, OfflinePolicy, Purpose,
@@ -73,11 +73,16 @@ fn last_of(value: &str, drift: DriftMode, offline: Offline) -> LastApplied {
 
 /// An object as a version of it says who has its fields.
 fn footprint(version: u32, fields: &Value) -> Footprint {
-    Footprint::of(&json!({"metadata": {
+    let metadata = json!({
         "uid": "u", "resourceVersion": version.to_string(),
         "labels": {"fleet.roadstead.dev/owner": APPLIER.to_string()},
         "managedFields": [{"manager": "roadstead", "operation": "Apply", "fieldsV1": fields}],
-    }}))
+    });
+    footprint_of(&json!({ "metadata": metadata }))
+}
+
+fn footprint_of(object: &Value) -> Footprint {
+    Footprint::of(object, &HashKey::of_secret(b"tests"))
 }
 
 fn ours() -> Value {
@@ -240,7 +245,7 @@ fn what_is_back_with_a_backup_of_etcd_is_pruned_once_more() {
     let tended = tended(&kept, now);
     list(&tended, false);
     assert!(tended.returned(APPLIER).is_empty());
-    let copy = Footprint::of(&json!({"metadata": {
+    let copy = footprint_of(&json!({"metadata": {
         "uid": "v", "resourceVersion": "5", "labels": {"fleet.roadstead.dev/owner": APPLIER.to_string()},
         "managedFields": [{"manager": "copier", "operation": "Update", "fieldsV1": ours()}],
     }}));
@@ -488,4 +493,65 @@ fn without_a_hub_the_policy_counts_from_its_time_on_until_the_hub_is_back() {
             "{policy:?}"
         );
     }
+}
+
+#[test]
+fn what_is_only_watched_is_told_and_never_corrected() {
+    let (object, now) = (object("ConfigMap", "a"), Instant::now());
+    let kept = serde_json::to_string(&tended(&object, now).watched(APPLIER)).expect("JSON");
+    // Nothing of what it was made of is in it, and no digest of that.
+    assert!(!kept.contains(&sent().to_string()), "{kept}");
+    let tended = Tended::default();
+    tended.allow(true);
+    let last = LastApplied::only_watched(last().dispatch);
+    let watched = serde_json::from_str(&kept).expect("what was kept");
+    tended.resume_watched(last, std::slice::from_ref(&object), watched, &HashSet::new(), now);
+    assert_eq!(tended.wanted_watches(now), BTreeSet::from([watch(&object)]));
+    tended.take(&watch(&object), Sight::Listed(object.clone(), footprint(12, &ours())), now);
+    tended.take(&watch(&object), complete(HashSet::from([object.clone()])), now);
+    let later = now + SECOND;
+    assert!(due(&tended, later).is_none() && tended.drift_due(later).is_err(), "it stands as it was applied");
+    assert!(tended.settled().is_empty(), "the hub has to dispatch it again");
+    assert!(!tended.stands(APPLIER, &object, &sent()), "what was sent is not known");
+
+    tended.take(&watch(&object), Sight::Seen(object.clone(), footprint(13, &taken())), later);
+    let later = later + SECOND;
+    assert!(due(&tended, later).is_none());
+    let told = tended.drift_due(later).expect("a report");
+    let [drifted] = &told.objects[..] else { panic!("{told:?}") };
+    assert_eq!((drifted.state, drifted.missing), (DriftState::Failed, false));
+    assert!(drifted.message.contains("once the hub has dispatched it again"), "{drifted:?}");
+
+    tended.take(&watch(&object), Sight::Seen(object.clone(), footprint(14, &ours())), later);
+    let later = later + SECOND * 20;
+    assert!(tended.drift_due(later).is_ok_and(|told| told.objects.is_empty()), "it stands again");
+    tended.take(&watch(&object), Sight::Gone(object.clone()), later);
+    let later = later + SECOND * 20;
+    assert!(due(&tended, later).is_none());
+    assert!(tended.drift_due(later).is_ok_and(|told| told.objects[0].missing));
+}
+
+#[test]
+fn what_changed_before_the_watch_began_is_told() {
+    let (object, gone, now) = (object("ConfigMap", "a"), self::object("ConfigMap", "gone"), Instant::now());
+    let before = Tended::default();
+    before.allow(true);
+    before.begin(APPLIER, None, now);
+    for object in [&object, &gone] {
+        assert!(!before.stands(APPLIER, object, &sent()));
+        before.note(APPLIER, object, applied(object, 10));
+    }
+    let inventory = [object.clone(), gone.clone()];
+    before.end(APPLIER, &inventory, Some(last()), now);
+    let tended = Tended::default();
+    tended.allow(true);
+    let last = LastApplied::only_watched(last().dispatch);
+    tended.resume_watched(last, &inventory, before.watched(APPLIER), &HashSet::new(), now);
+    tended.take(&watch(&object), Sight::Listed(object.clone(), footprint(11, &taken())), now);
+    tended.take(&watch(&object), complete(HashSet::from([object.clone()])), now);
+    assert!(due(&tended, now + SECOND).is_none());
+    let told = tended.drift_due(now + SECOND).expect("a report");
+    let told: Vec<_> =
+        told.objects.iter().map(|drifted| (drifted.object.name.as_str(), drifted.missing)).collect();
+    assert_eq!(told, [("a", false), ("gone", true)]);
 }

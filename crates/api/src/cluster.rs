@@ -245,6 +245,20 @@ pub struct ClusterStatus {
     /// The kubeconfig that was used last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kube_config: Option<ClusterKubeConfigStatus>,
+    /// How the cluster's agent goes on when it is started again while the hub is away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offline: Option<ClusterOfflineStatus>,
+}
+
+/// ClusterOfflineStatus counts how what was deployed to a cluster goes on when its agent is started again while the hub is away.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterOfflineStatus {
+    /// How many Kustomizations are corrected.
+    pub corrected: u64,
+    /// How many are only watched, so that what differs is reported once the hub is back: they need values or keys of the hub's that
+    /// `spec.offline.keepSecrets` does not keep in the cluster, or are too large to be kept there.
+    pub only_watched: u64,
 }
 
 /// ClusterKubeConfigStatus is what the hub keeps of a kubeconfig.

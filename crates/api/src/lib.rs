@@ -30,8 +30,8 @@ pub mod validate;
 pub use applier::{AnyApplier, AnyApplierStatus, ApplierSpec, ApplierStatus};
 pub use cluster::{
     AgentRemoval, AgentUpgrade, Cluster, ClusterAccessGrant, ClusterAgent, ClusterApiOrigin,
-    ClusterDeletionPolicy, ClusterKubeConfig, ClusterKubeConfigStatus, ClusterOffline, ClusterSpec,
-    ClusterStatus, DriftPolicy, Lookup, ManagementClusterReference, SecretReference,
+    ClusterDeletionPolicy, ClusterKubeConfig, ClusterKubeConfigStatus, ClusterOffline, ClusterOfflineStatus,
+    ClusterSpec, ClusterStatus, DriftPolicy, Lookup, ManagementClusterReference, SecretReference,
 };
 pub use columns::Column;
 pub use convert::{from_storage, to_storage};

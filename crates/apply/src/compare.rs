@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use roadstead_model::{FieldDrift, FieldValues};
+use roadstead_model::{FieldDrift, FieldValues, ObjectRef};
 use serde_json::{Map, Value};
 
-use crate::footprint::keyed_hash;
+use crate::HashKey;
 
 /// What the apiserver or a controller keeps, and nobody applies.
 const IGNORED: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
@@ -33,19 +33,19 @@ pub(crate) const MAX_POINTER: usize = 256;
 const MAX_VALUE: usize = 128;
 
 /// How values are told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Values {
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Values<'a> {
     /// As JSON, cut where they are long.
     Plain,
-    /// As keyed hashes: they may be secret.
-    Hashed,
+    /// As keyed hashes, of this object's values: they may be secret.
+    Hashed(&'a HashKey, &'a ObjectRef),
 }
 
-impl Values {
-    /// What is told of a value.
-    pub(crate) fn tell(self, value: &Value) -> String {
+impl Values<'_> {
+    /// What is told of a value at `pointer`.
+    pub(crate) fn tell(self, pointer: &str, value: &Value) -> String {
         match self {
-            Self::Hashed => format!("hash:{:016x}", keyed_hash(value)),
+            Self::Hashed(key, object) => format!("hash:{:016x}", key.of_value(object, pointer, value)),
             Self::Plain => {
                 let mut text = value.to_string();
                 if text.len() > MAX_VALUE {
@@ -59,7 +59,7 @@ impl Values {
 }
 
 /// Where `wanted` differs from `live`: the deepest fields that do, and lists as a whole where they differ in length. At most twenty.
-pub(crate) fn differences(live: &Value, wanted: &Value, values: Values) -> Vec<FieldDrift> {
+pub(crate) fn differences(live: &Value, wanted: &Value, values: Values<'_>) -> Vec<FieldDrift> {
     let empty = Map::new();
     let (live, wanted) = (live.as_object().unwrap_or(&empty), wanted.as_object().unwrap_or(&empty));
     let mut walk = Walk { at: String::new(), found: Vec::new(), values };
@@ -82,13 +82,13 @@ pub(crate) fn escaped(key: &str) -> String {
 }
 
 /// A walk through two objects side by side.
-struct Walk {
+struct Walk<'a> {
     at: String,
     found: Vec<FieldDrift>,
-    values: Values,
+    values: Values<'a>,
 }
 
-impl Walk {
+impl Walk<'_> {
     fn compare(&mut self, live: Option<&Value>, wanted: Option<&Value>) {
         if live == wanted || self.found.len() == MAX_NAMED {
             return;
@@ -112,7 +112,7 @@ impl Walk {
                 }
             }
             _ => {
-                let tell = |value: &Value| self.values.tell(value);
+                let tell = |value: &Value| self.values.tell(&self.at, value);
                 let values = Some(FieldValues { live: live.map(tell), desired: wanted.map(tell) });
                 let path = self.at[..self.at.floor_char_boundary(MAX_POINTER)].to_owned();
                 self.found.push(FieldDrift { path, values });
@@ -135,7 +135,16 @@ fn metadata<'a>(object: &'a Map<String, Value>, key: &str) -> Option<&'a Value> 
 mod tests {
     use serde_json::{Value, json};
 
+    use roadstead_model::ObjectRef;
+
     use super::{Values, differences, differs};
+    use crate::HashKey;
+
+    fn object() -> ObjectRef {
+        let [group, version, kind, namespace, name] =
+            ["", "v1", "Secret", "apps", "a"].map(ToOwned::to_owned);
+        ObjectRef { group, version, kind, namespace, name }
+    }
 
     #[test]
     fn what_counts_as_a_difference() {
@@ -197,8 +206,9 @@ mod tests {
         assert_eq!(plain[0], (Some("\"x\"".to_owned()), Some("\"y\"".to_owned())));
         assert!(plain[1].0.as_ref().unwrap().len() <= 128 + "…".len() && plain[1].1.is_none());
         assert_eq!(plain[2], (None, Some("1".to_owned())));
-        let hashed = told(Values::Hashed);
-        assert_eq!(hashed, told(Values::Hashed), "the same value has the same hash");
+        let (key, object) = (HashKey::random(), object());
+        let hashed = told(Values::Hashed(&key, &object));
+        assert_eq!(hashed, told(Values::Hashed(&key, &object)), "the same value has the same hash");
         let all = format!("{hashed:?}");
         assert!(all.contains("hash:") && !all.contains('x') && !all.contains('ä'), "{all}");
         assert_ne!(hashed[0].0, hashed[0].1);

@@ -22,6 +22,7 @@ pub(crate) fn tell_difference(engine: &Engine, planned: &Planned, differ: impl F
 
 /// How applying changes an object: what differs from the answer to the dry-run, and what goes as it is taken over.
 pub(crate) fn differ(
+    engine: &Engine,
     difference: &mut Difference,
     planned: &Planned,
     live: &Value,
@@ -29,7 +30,11 @@ pub(crate) fn differ(
     ignored: &[Pointer],
     extras: Vec<String>,
 ) {
-    let values = if planned.sensitive { Values::Hashed } else { Values::Plain };
+    let values = if planned.sensitive {
+        Values::Hashed(&planned.values_key, &planned.reference)
+    } else {
+        Values::Plain
+    };
     let mut fields = if ignored.is_empty() {
         compare::differences(live, wanted, values)
     } else {
@@ -37,7 +42,7 @@ pub(crate) fn differ(
     };
     for path in extras {
         if fields.iter().all(|field| field.path != path) {
-            let tell = |object: &Value| object.pointer(&path).map(|value| values.tell(value));
+            let tell = |object: &Value| object.pointer(&path).map(|value| values.tell(&path, value));
             // Of a list, elements go.
             let is_list = live.pointer(&path).is_some_and(Value::is_array);
             let told = FieldValues { live: tell(live), desired: tell(wanted).filter(|_| is_list) };
@@ -48,5 +53,5 @@ pub(crate) fn differ(
     fields.truncate(compare::MAX_NAMED);
     difference.managers = takeover::managers_of(live, &fields);
     difference.fields = fields;
-    difference.footprint = Some(Footprint::of(live));
+    difference.footprint = Some(Footprint::of(live, &engine.hashes.footprints));
 }

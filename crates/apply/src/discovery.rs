@@ -7,13 +7,13 @@ use std::sync::{Arc, PoisonError, RwLock};
 use bytes::Bytes;
 use http::Method;
 use roadstead_model::ObjectRef;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::transport::{Call, Form, Refusal, Transport};
 
 /// How a kind is reached.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct Resource {
     pub(crate) group: String,
     /// The version that is asked for.

@@ -14,7 +14,9 @@ use crate::failure::explain;
 use crate::run::{Outcome, Run};
 use crate::transport::{Call, Form, Refusal, Transport};
 use crate::wait::Waited;
-use crate::{Desired, Error, FailureKind, Gate, HealthRules, Ledger, ObjectFailure, Prepared, Scope, Sight};
+use crate::{
+    Desired, Error, FailureKind, Gate, HashKey, HealthRules, Ledger, ObjectFailure, Prepared, Scope, Sight,
+};
 
 /// How an engine works.
 #[derive(Debug, Clone)]
@@ -61,6 +63,22 @@ pub struct Engine {
     pub(crate) observes: bool,
     /// Who lists what was applied.
     pub(crate) listing: Arc<Semaphore>,
+    pub(crate) hashes: Hashes,
+}
+
+/// Keys of hashes.
+#[derive(Clone)]
+pub(crate) struct Hashes {
+    /// Each tenant's is derived from it, for values that may be secret.
+    pub(crate) values: HashKey,
+    /// For footprints.
+    pub(crate) footprints: HashKey,
+}
+
+impl Hashes {
+    fn of(key: &HashKey) -> Self {
+        Self { values: key.derive("values", ""), footprints: key.derive("footprints", "") }
+    }
 }
 
 impl std::fmt::Debug for Engine {
@@ -84,6 +102,7 @@ impl Engine {
             volumes: None,
             observes: false,
             listing: Arc::new(Semaphore::new(1)),
+            hashes: Hashes::of(&HashKey::random()),
         }
     }
 
@@ -102,6 +121,13 @@ impl Engine {
     #[must_use]
     pub fn impersonate(&self, account: ServiceAccount) -> Self {
         Self { transport: self.transport.impersonate(account), ..self.clone() }
+    }
+
+    /// The same engine with a key that lasts: its footprints, and its hashes of values that may be secret, can be compared with those of
+    /// other engines that have it.
+    #[must_use]
+    pub fn hashing_with(&self, key: &HashKey) -> Self {
+        Self { hashes: Hashes::of(key), ..self.clone() }
     }
 
     /// The same engine asking `gate` before it deletes anything.
@@ -189,6 +215,20 @@ impl Engine {
     /// after a failure.
     pub async fn apply(&self, prepared: &Prepared, previous: &[ObjectRef], run: &mut Run<'_>) -> Outcome {
         crate::stage::apply(&self.until(run), prepared, previous, run).await
+    }
+
+    /// The volumes, and claims on them, that [applying](Self::apply) would not delete to create them again, as nobody has confirmed
+    /// [that](Self::holding_volumes). Writes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] and [`Error::Cancelled`].
+    pub async fn volumes_held(
+        &self,
+        prepared: &Prepared,
+        run: &mut Run<'_>,
+    ) -> Result<Vec<PendingDeletion>, Error> {
+        let engine = self.until(run);
+        run.within(Stage::Validate, crate::volumes::volumes_held(&engine, prepared)).await
     }
 
     /// Deletes what stands in `inventory` and not in `keep`, in reverse order of applying: only what bears the owner's

@@ -4,22 +4,22 @@
 //! Values are not in it. The apiserver takes a field from its manager's entry when another writes another value there, so a change
 //! of what was applied always changes our entry, and a change of anything else never does.
 
-use std::hash::{BuildHasher as _, DefaultHasher, Hash as _, Hasher as _, RandomState};
-use std::sync::OnceLock;
-
 use roadstead_model::ApplierUid;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::flux;
+use crate::keyed::{HashKey, Hasher};
 use crate::takeover::{is_restart, is_taken};
 use crate::{FIELD_MANAGER, OWNER_LABEL};
 
 /// How many managers of one object are told apart. The apiserver merges the entries of plain updates beyond ten.
 const MAX_MANAGERS: usize = 64;
 
-/// What an object's metadata says of who wrote it. Hashes are keyed for each process: none can be made to collide from outside, and
-/// none can be compared between two.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What an object's metadata says of who wrote it. Hashes are keyed: none can be made to collide from outside, and none can be
+/// compared with one by another key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Footprint {
     /// Whose it is by its label.
     owner: Option<ApplierUid>,
@@ -39,7 +39,7 @@ pub struct Footprint {
 }
 
 /// The fields of another manager. Those of the status are nobody's concern.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Other {
     manager: Box<str>,
     fields: u64,
@@ -64,40 +64,48 @@ pub enum Standing {
 impl Footprint {
     /// Of an object, or of its metadata as a `PartialObjectMetadata` has them.
     #[must_use]
-    pub fn of(object: &Value) -> Self {
+    pub fn of(object: &Value, key: &HashKey) -> Self {
         let metadata = &object["metadata"];
         let text = |key: &str| metadata[key].as_str().unwrap_or_default();
         let mut footprint = Self {
             owner: metadata["labels"][OWNER_LABEL].as_str().and_then(|uid| uid.parse().ok()),
-            uid: hash(|hasher| text("uid").hash(hasher)),
+            uid: hash(key, |hasher| hasher.text(text("uid"))),
             version: text("resourceVersion").parse().unwrap_or(0),
             generation: metadata["generation"].as_u64().unwrap_or(0),
             deleting: !metadata["deletionTimestamp"].is_null(),
-            flux: flux::owner(object).map_or(0, |owner| hash(|hasher| owner.hash(hasher))),
+            flux: flux::owner(object).map_or(0, |owner| hash(key, |hasher| hasher.text(&owner.to_string()))),
             ours: 0,
             edits: 0,
             others: Vec::new(),
         };
         let entries = metadata["managedFields"].as_array().into_iter().flatten();
         for entry in entries.take(MAX_MANAGERS) {
-            footprint.take(entry);
+            footprint.take(entry, key);
         }
         footprint.others.sort_by(|a, b| (&a.manager, a.fields).cmp(&(&b.manager, b.fields)));
         footprint
     }
 
-    fn take(&mut self, entry: &Value) {
-        let text = |key: &str| entry[key].as_str().unwrap_or_default();
+    fn take(&mut self, entry: &Value, key: &HashKey) {
+        let text = |name: &str| entry[name].as_str().unwrap_or_default();
         let (manager, operation, subresource) = (text("manager"), text("operation"), text("subresource"));
-        let fields = hash(|hasher| hash_value(&entry["fieldsV1"], hasher));
+        let fields = hash(key, |hasher| hasher.value(&entry["fieldsV1"]));
         if (manager, operation, subresource) == (FIELD_MANAGER, "Apply", "") {
             // The time is that of our last change: of an object that comes from a backup the fields may be the same, and their values
             // older.
-            self.ours = hash(|hasher| (fields, text("time")).hash(hasher));
+            self.ours = hash(key, |hasher| {
+                hasher.number(fields);
+                hasher.text(text("time"));
+            });
         } else if is_restart(entry) || subresource == "status" {
             // It stays, or changes all the time.
         } else if is_taken(entry) {
-            self.edits = hash(|hasher| (self.edits, manager, operation, fields).hash(hasher));
+            self.edits = hash(key, |hasher| {
+                hasher.number(self.edits);
+                hasher.text(manager);
+                hasher.text(operation);
+                hasher.number(fields);
+            });
             self.others.push(Other { manager: manager.into(), fields, claims: false });
         } else {
             let claims = operation == "Apply" || subresource == "scale";
@@ -169,42 +177,23 @@ impl Footprint {
     }
 }
 
-/// A hash of a value that is the same for the same JSON, and by which nobody outside this process can try guesses.
-pub(crate) fn keyed_hash(value: &Value) -> u64 {
-    hash(|hasher| hash_value(value, hasher))
-}
-
-fn hash(take: impl FnOnce(&mut DefaultHasher)) -> u64 {
-    static KEYS: OnceLock<RandomState> = OnceLock::new();
-    let mut hasher = KEYS.get_or_init(RandomState::new).build_hasher();
+fn hash(key: &HashKey, take: impl FnOnce(&mut Hasher)) -> u64 {
+    let mut hasher = key.hasher();
     take(&mut hasher);
     hasher.finish()
-}
-
-/// The same for the same JSON, in whatever order its keys come. Fields are a trie of objects, as deep as the object's schema; JSON
-/// that was parsed has a bounded depth.
-fn hash_value(value: &Value, hasher: &mut DefaultHasher) {
-    match value {
-        Value::Object(map) => {
-            let mut keys: Vec<(&String, &Value)> = map.iter().collect();
-            keys.sort_unstable_by_key(|(key, _)| *key);
-            (1_u8, keys.len()).hash(hasher);
-            for (key, value) in keys {
-                key.hash(hasher);
-                hash_value(value, hasher);
-            }
-        }
-        other => (2_u8, other.to_string()).hash(hasher),
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{Footprint, Standing};
+    use super::{Footprint, HashKey, Standing};
 
     const OWNER: &str = "5f0c2a0e-5a53-4d0c-9d2a-000000000001";
+
+    fn footprint(object: &Value) -> Footprint {
+        Footprint::of(object, &HashKey::of_secret(b"tests"))
+    }
 
     fn ours(fields: &Value) -> Value {
         json!({"manager": "roadstead", "operation": "Apply", "fieldsV1": fields})
@@ -224,46 +213,46 @@ mod tests {
     #[test]
     fn what_others_write_beside_us_is_nothing() {
         let data = json!({"f:data": {"f:a": {}, "f:b": {}}});
-        let applied = Footprint::of(&object(&[ours(&data)]));
+        let applied = footprint(&object(&[ours(&data)]));
         let status = json!({"manager": "kubelet", "operation": "Update", "subresource": "status", "fieldsV1": {"f:status": {}}});
         let annotation = update("controller", &json!({"f:metadata": {"f:annotations": {"f:x": {}}}}));
-        let now = Footprint::of(&object(&[ours(&data), status, annotation]));
+        let now = footprint(&object(&[ours(&data), status, annotation]));
         assert_eq!(applied.compare(&now), Standing::AsApplied);
         assert_eq!(applied.writers_since(&now), ["controller"]);
         let reordered = json!({"f:data": {"f:b": {}, "f:a": {}}});
-        assert_eq!(applied.compare(&Footprint::of(&object(&[ours(&reordered)]))), Standing::AsApplied);
+        assert_eq!(applied.compare(&footprint(&object(&[ours(&reordered)]))), Standing::AsApplied);
     }
 
     #[test]
     fn what_is_taken_from_us_is_a_change() {
-        let applied = Footprint::of(&object(&[ours(&json!({"f:data": {"f:a": {}, "f:b": {}}}))]));
+        let applied = footprint(&object(&[ours(&json!({"f:data": {"f:a": {}, "f:b": {}}}))]));
         let taken = json!({"f:data": {"f:b": {}}});
-        let without = Footprint::of(&object(&[ours(&taken)]));
+        let without = footprint(&object(&[ours(&taken)]));
         assert_eq!(applied.compare(&without), Standing::Changed, "removed");
         let by_update = [ours(&taken), update("python", &json!({"f:data": {"f:a": {}}}))];
-        let now = Footprint::of(&object(&by_update));
+        let now = footprint(&object(&by_update));
         assert_eq!(applied.compare(&now), Standing::Changed);
         assert_eq!(applied.writers_since(&now), ["python"]);
         let applied_by_another =
             json!({"manager": "argo", "operation": "Apply", "fieldsV1": {"f:data": {"f:a": {}}}});
-        let now = Footprint::of(&object(&[ours(&taken), applied_by_another.clone()]));
+        let now = footprint(&object(&[ours(&taken), applied_by_another.clone()]));
         assert_eq!(applied.compare(&now), Standing::Taken);
         let both = [ours(&taken), applied_by_another, update("python", &json!({"f:data": {"f:c": {}}}))];
-        assert_eq!(applied.compare(&Footprint::of(&object(&both))), Standing::Changed);
+        assert_eq!(applied.compare(&footprint(&object(&both))), Standing::Changed);
         let scaled = json!({"manager": "kube-controller-manager", "operation": "Update", "subresource": "scale",
                             "fieldsV1": {"f:spec": {"f:replicas": {}}}});
-        assert_eq!(applied.compare(&Footprint::of(&object(&[ours(&taken), scaled]))), Standing::Taken);
+        assert_eq!(applied.compare(&footprint(&object(&[ours(&taken), scaled]))), Standing::Taken);
     }
 
     #[test]
     fn edits_by_kubectl_count_but_for_restarts() {
         let data = json!({"f:spec": {"f:a": {}}});
-        let applied = Footprint::of(&object(&[ours(&data)]));
+        let applied = footprint(&object(&[ours(&data)]));
         let edit = update("kubectl-edit", &json!({"f:data": {"f:new": {}}}));
-        assert_eq!(applied.compare(&Footprint::of(&object(&[ours(&data), edit]))), Standing::Changed);
+        assert_eq!(applied.compare(&footprint(&object(&[ours(&data), edit]))), Standing::Changed);
         let restart = json!({"f:spec": {"f:template": {"f:metadata": {"f:annotations": {
             ".": {}, "f:kubectl.kubernetes.io/restartedAt": {}}}}}});
-        let restarted = Footprint::of(&object(&[ours(&data), update("kubectl-rollout", &restart)]));
+        let restarted = footprint(&object(&[ours(&data), update("kubectl-rollout", &restart)]));
         assert_eq!(applied.compare(&restarted), Standing::AsApplied);
     }
 
@@ -271,7 +260,7 @@ mod tests {
     fn the_same_fields_of_another_time_are_a_change() {
         let at = |time: &str| {
             let entry = json!({"manager": "roadstead", "operation": "Apply", "time": time, "fieldsV1": {"f:data": {}}});
-            Footprint::of(&object(&[entry]))
+            footprint(&object(&[entry]))
         };
         let applied = at("2026-01-01T00:00:02Z");
         assert_eq!(applied.compare(&applied.clone()), Standing::AsApplied);
@@ -282,11 +271,11 @@ mod tests {
     fn another_object_another_owner_and_one_that_goes() {
         let data = json!({"f:data": {}});
         let before = object(&[ours(&data)]);
-        let applied = Footprint::of(&before);
+        let applied = footprint(&before);
         let with = |pointer: &str, key: &str, value: Value| {
             let mut now = before.clone();
             now.pointer_mut(pointer).expect("it is there")[key] = value;
-            Footprint::of(&now)
+            footprint(&now)
         };
         assert_eq!(applied.compare(&with("/metadata", "uid", json!("other"))), Standing::Changed);
         assert_eq!(applied.compare(&with("/metadata", "labels", json!({}))), Standing::Changed);
@@ -307,7 +296,7 @@ mod tests {
             let mut object = object(&[update("kubectl-patch", &json!({"f:data": {"f:a": {}}}))]);
             object["metadata"]["resourceVersion"] = version.into();
             object["metadata"]["generation"] = generation.into();
-            Footprint::of(&object)
+            footprint(&object)
         };
         assert!(with("7", Some(1)).has_same_values(&with("8", Some(1))), "its status was written");
         assert!(!with("7", Some(1)).has_same_values(&with("8", Some(2))));
@@ -318,7 +307,7 @@ mod tests {
     #[test]
     fn what_a_flux_takes_for_its_own_is_changed() {
         let labelled = |labels: Value| {
-            Footprint::of(&json!({ "metadata": { "uid": "u", "resourceVersion": "1", "labels": labels } }))
+            footprint(&json!({ "metadata": { "uid": "u", "resourceVersion": "1", "labels": labels } }))
         };
         let flux = |name: &str| {
             labelled(json!({

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use roadstead_model::ObjectRef;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -35,7 +36,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LAST_PAUSE: Duration = Duration::from_secs(15);
 
 /// Objects that are watched together: those of a kind, in a namespace or in the whole cluster.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Scope {
     kind: String,
     resource: Resource,
@@ -134,7 +135,7 @@ pub(crate) trait Look {
     const PAGES: Pages;
 
     /// What is kept of an object as it came.
-    fn at(object: &ObjectRef, value: Value) -> Self::Seen;
+    fn at(engine: &Engine, object: &ObjectRef, value: Value) -> Self::Seen;
 }
 
 /// Who has written to an object. Metadata of one object can have a megabyte, most have a few kilobytes.
@@ -145,8 +146,8 @@ impl Look for Metadata {
     const FORMS: (Form, Form) = (Form::MetadataList, Form::Metadata);
     const PAGES: Pages = [250, 20, 1];
 
-    fn at(_: &ObjectRef, value: Value) -> Footprint {
-        Footprint::of(&value)
+    fn at(engine: &Engine, _: &ObjectRef, value: Value) -> Footprint {
+        Footprint::of(&value, &engine.hashes.footprints)
     }
 }
 
@@ -158,7 +159,7 @@ impl Look for Whole {
     const FORMS: (Form, Form) = (Form::Whole, Form::Whole);
     const PAGES: Pages = [100, 10, 1];
 
-    fn at(object: &ObjectRef, mut value: Value) -> Value {
+    fn at(_: &Engine, object: &ObjectRef, mut value: Value) -> Value {
         // Items of a list lack them.
         if let Some(fields) = value.as_object_mut() {
             fields.insert("apiVersion".to_owned(), object.api_version().into());
@@ -245,7 +246,7 @@ async fn list<L: Look>(
         };
         for item in list["items"].as_array_mut().map(std::mem::take).into_iter().flatten() {
             let Some(object) = scope.object(&item) else { continue };
-            tell(Sight::Listed(object.clone(), L::at(&object, item)));
+            tell(Sight::Listed(object.clone(), L::at(engine, &object, item)));
             seen.insert(object);
         }
         if seen.len() > MAX_OBJECTS {
@@ -278,7 +279,7 @@ async fn follow<L: Look>(engine: &Engine, scope: &Scope, version: &mut String, t
         let opened = Instant::now();
         // The end, a cut, or a silence.
         while let Ok(Some(line)) = timeout(SILENCE, lines.next()).await {
-            if let Err(refusal) = take::<L>(scope, &line, version, tell) {
+            if let Err(refusal) = take::<L>(engine, scope, &line, version, tell) {
                 return refusal;
             }
         }
@@ -291,7 +292,13 @@ async fn follow<L: Look>(engine: &Engine, scope: &Scope, version: &mut String, t
 }
 
 /// Takes one event; fails where it must be listed again.
-fn take<L: Look>(scope: &Scope, line: &[u8], version: &mut String, tell: Tell<'_, L>) -> Result<(), Refusal> {
+fn take<L: Look>(
+    engine: &Engine,
+    scope: &Scope,
+    line: &[u8],
+    version: &mut String,
+    tell: Tell<'_, L>,
+) -> Result<(), Refusal> {
     let broken = || Refusal::Unreachable("the watch sent a line that is not an event".to_owned());
     let mut event: Value = serde_json::from_slice(line).map_err(|_| broken())?;
     let value = event.get_mut("object").map(Value::take).unwrap_or_default();
@@ -306,7 +313,7 @@ fn take<L: Look>(scope: &Scope, line: &[u8], version: &mut String, tell: Tell<'_
     match kind {
         "ADDED" | "MODIFIED" => {
             let object = scope.object(&value).ok_or_else(broken)?;
-            let seen = L::at(&object, value);
+            let seen = L::at(engine, &object, value);
             tell(Sight::Seen(object, seen));
         }
         "DELETED" => tell(Sight::Gone(scope.object(&value).ok_or_else(broken)?)),

@@ -16,7 +16,7 @@ use crate::flux;
 use crate::manifest::{MAX_OBJECTS, Manifest, check, normalise};
 use crate::order::{Place, place};
 use crate::takeover::Adopts;
-use crate::{Error, IgnoreRules, InputError, OWNER_LABEL};
+use crate::{Error, HashKey, IgnoreRules, InputError, OWNER_LABEL};
 
 /// What is desired.
 #[derive(Debug, Clone)]
@@ -35,6 +35,8 @@ pub struct Desired {
     pub adopt_flux: bool,
     /// Managers of fields, besides Flux's, whose fields are taken over with that.
     pub adopt_managers: Vec<String>,
+    /// For whom it is applied: hashes of values that may be secret can be compared within one tenant only.
+    pub tenant: String,
 }
 
 /// Objects that are ready to be applied, in stages.
@@ -58,6 +60,8 @@ pub(crate) struct Planned {
     /// Of what is sent, and of all that decides what is done with it.
     pub(crate) digest: Digest,
     pub(crate) sensitive: bool,
+    /// Values that may be secret are told as hashes by this key.
+    pub(crate) values_key: Arc<HashKey>,
     pub(crate) force: bool,
     /// What is taken over from other tools.
     pub(crate) adopts: Adopts,
@@ -137,7 +141,9 @@ fn digest(body: &[u8], ignore: &IgnoreRules, force: bool) -> Digest {
 type Gvk = (String, String, String);
 
 pub(crate) async fn prepare(engine: &Engine, desired: Desired) -> Result<Prepared, Error> {
-    let Desired { owner, manifests, default_namespace, force, ignore, adopt_flux, adopt_managers } = desired;
+    let Desired { owner, manifests, default_namespace, force, ignore, adopt_flux, adopt_managers, tenant } =
+        desired;
+    let values_key = Arc::new(engine.hashes.values.derive("tenant", &tenant));
     let adopts = Adopts { flux: adopt_flux, managers: adopt_managers.into() };
     if manifests.len() > MAX_OBJECTS {
         return Err(InputError::TooManyObjects { count: manifests.len(), limit: MAX_OBJECTS }.into());
@@ -179,6 +185,7 @@ pub(crate) async fn prepare(engine: &Engine, desired: Desired) -> Result<Prepare
         let planned = Planned {
             owner,
             sensitive: sensitive || is_secret(&reference),
+            values_key: Arc::clone(&values_key),
             force,
             adopts: adopts.clone(),
             ignore: ignore.clone(),

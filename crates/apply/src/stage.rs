@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
-use roadstead_model::{Action, ObjectRef, PendingDeletion, Stage, guard};
+use roadstead_model::{Action, ObjectRef, PendingDeletion, Stage};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::deletions::{bound, uid};
 use crate::difference::{differ, tell_difference};
 use crate::directives::{Directives, Ssa};
 use crate::discovery::get;
@@ -24,6 +23,7 @@ use crate::run::{Event, Outcome, Run};
 use crate::side_by_side::side_by_side;
 use crate::takeover::Restarts;
 use crate::transport::{Answer, Call, Form, Refusal};
+use crate::volumes::volume_held;
 use crate::wait::{Goal, wait};
 use crate::{
     Applied, Error, FIELD_MANAGER, Footprint, OWNER_LABEL, Prepared, Scope, compare, flux, takeover,
@@ -36,7 +36,7 @@ const NEW_KIND_GRACE: Duration = Duration::from_secs(10);
 const CONFLICT_TRIES: usize = 4;
 
 /// What a dry-run showed that there is to do.
-enum Verdict {
+pub(crate) enum Verdict {
     Create,
     Configure { takeover: Option<(Value, Restarts)>, adopts: bool, ignored: Vec<Pointer> },
     Recreate,
@@ -268,7 +268,7 @@ fn failure(planned: &Planned, refusal: &Refusal) -> ObjectFailure {
     explain(&planned.reference, refusal, planned.sensitive)
 }
 
-async fn validate(engine: &Engine, planned: &Planned) -> Result<Verdict, ObjectFailure> {
+pub(crate) async fn validate(engine: &Engine, planned: &Planned) -> Result<Verdict, ObjectFailure> {
     if planned.directives.ssa == Ssa::Ignore || planned.directives.never_reconcile {
         return Ok(Verdict::Skip);
     }
@@ -332,7 +332,7 @@ async fn validate(engine: &Engine, planned: &Planned) -> Result<Verdict, ObjectF
         let takeover = if is_other { takes_over(restarts) } else { takeover };
         let takeover = takeover.map(|patch| (patch, restarts));
         tell_difference(engine, planned, |difference| {
-            differ(difference, planned, &live, &wanted, &ignored, extras);
+            differ(engine, difference, planned, &live, &wanted, &ignored, extras);
         });
         return Ok(Verdict::Configure { takeover, adopts: !is_owned(planned, &live), ignored });
     }
@@ -379,11 +379,13 @@ async fn refused(engine: &Engine, planned: &Planned, refusal: &Refusal) -> Resul
     if failure.kind != FailureKind::Immutable || !(planned.force || engine.observes) {
         return Err(failure);
     }
-    tell_difference(engine, planned, |difference| difference.footprint = Some(Footprint::of(&live)));
+    tell_difference(engine, planned, |difference| {
+        difference.footprint = Some(Footprint::of(&live, &engine.hashes.footprints))
+    });
     Ok(Verdict::Recreate)
 }
 
-async fn read_live(engine: &Engine, planned: &Planned) -> Result<Option<Value>, ObjectFailure> {
+pub(crate) async fn read_live(engine: &Engine, planned: &Planned) -> Result<Option<Value>, ObjectFailure> {
     engine.read_at(&planned.reference, planned.resource.path(&planned.reference)).await
 }
 
@@ -426,7 +428,7 @@ fn note(engine: &Engine, planned: &Planned, live: &Value, noted: Noted) {
     let applied = Applied {
         sent: planned.digest,
         scope: Scope::of(&planned.reference, &planned.resource),
-        footprint: Footprint::of(live),
+        footprint: Footprint::of(live, &engine.hashes.footprints),
         is_as_sent: noted != Noted::Left,
         is_shared: noted == Noted::Shared,
     };
@@ -584,18 +586,6 @@ async fn recreate(
         }
         Err(refusal) => Err(failure(planned, &refusal)),
     }
-}
-
-/// A volume, or a claim on one, that is not deleted before a person has confirmed it.
-fn volume_held(engine: &Engine, planned: &Planned, live: &Value) -> Option<PendingDeletion> {
-    let confirmed = engine.volumes.as_ref()?;
-    let object = &planned.reference;
-    let is_volume = object.group.is_empty()
-        && matches!(object.kind.as_str(), "PersistentVolume" | "PersistentVolumeClaim");
-    let risk = is_volume.then(|| bound(live)).flatten()?;
-    let deletion = PendingDeletion { object: object.clone(), uid: uid(live), risk: Some(risk) };
-    let digest = guard::digest_of(std::slice::from_ref(&deletion));
-    (!confirmed.contains(&digest)).then_some(deletion)
 }
 
 /// Deletes exactly the object that `live` is, with what it owns in the background. One that is gone is success.

@@ -72,6 +72,7 @@ async fn engine(fixture: &Fixture) -> Result<Duration> {
             adopt_managers: Vec::new(),
             force: false,
             ignore: IgnoreRules::default(),
+            tenant: String::new(),
         };
         let prepared = fixture.engine.prepare(desired, &mut run).await?;
         anyhow::Ok(fixture.engine.apply(&prepared, &[], &mut run).await.into_result()?)

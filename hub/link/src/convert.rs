@@ -61,12 +61,12 @@ pub(crate) fn correction(correction: Correction) -> AgentCorrection {
 
 /// What an agent does not do.
 pub(crate) fn state(state: roadstead_proto::AgentState) -> AgentState {
-    let roadstead_proto::AgentState { paused, unwatched, total } = state;
+    let roadstead_proto::AgentState { paused, unwatched, total, corrected, watched } = state;
     let unwatched = unwatched.into_iter().map(|Unwatched { what, account, why }| {
         let account = account.map(|account| format!(" as service account {account}")).unwrap_or_default();
         format!("{what}{account} ({why})")
     });
-    AgentState { paused, unwatched: unwatched.collect(), total }
+    AgentState { paused, unwatched: unwatched.collect(), total, corrected, watched }
 }
 
 /// What an agent tells of health.

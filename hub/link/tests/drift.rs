@@ -123,7 +123,8 @@ async fn a_cluster_says_what_its_agent_does_not_do_for_as_long_as_the_session_la
         account: "dev/blind".to_owned(),
         why: "forbidden".to_owned(),
     };
-    let state = v1::AgentState { paused: true, unwatched: vec![unwatched], total: 3 };
+    let state =
+        v1::AgentState { paused: true, unwatched: vec![unwatched], total: 3, corrected: 4, watched: 2 };
     session.send(Said::AgentState(state)).await?;
     session.handled().await?;
     assert!(says(&site, cluster, "Paused").await?.is_some_and(|said| said.starts_with("PausedInCluster: ")));
@@ -132,8 +133,14 @@ async fn a_cluster_says_what_its_agent_does_not_do_for_as_long_as_the_session_la
         watched.ends_with("ConfigMap in dev as service account dev/blind (forbidden); and 2 more"),
         "{watched}"
     );
+    let offline = async || -> Result<serde_json::Value> {
+        let stored = site.store.get_by_uid(cluster).await?.context("it is there")?;
+        Ok(stored.object["status"]["offline"].clone())
+    };
+    assert_eq!(offline().await?, serde_json::json!({"corrected": 4, "onlyWatched": 2}));
     session.send(Said::AgentState(v1::AgentState::default())).await?;
     session.handled().await?;
+    assert!(offline().await?.is_null());
     assert_eq!((says(&site, cluster, "Paused").await?, says(&site, cluster, "Watched").await?), (None, None));
 
     // Another process may be another version, which says nothing of the kind.

@@ -102,8 +102,10 @@ impl TryFrom<v1::FieldDrift> for FieldDrift {
 
 impl From<AgentState> for v1::AgentState {
     fn from(state: AgentState) -> Self {
-        let AgentState { paused, unwatched, total } = state;
-        Self { paused, unwatched: messages(unwatched), total: u64::try_from(total).unwrap_or(u64::MAX) }
+        let AgentState { paused, unwatched, total, corrected, watched } = state;
+        let [total, corrected, watched] =
+            [total, corrected, watched].map(|count| u64::try_from(count).unwrap_or(u64::MAX));
+        Self { paused, unwatched: messages(unwatched), total, corrected, watched }
     }
 }
 
@@ -112,8 +114,10 @@ impl TryFrom<v1::AgentState> for AgentState {
 
     fn try_from(state: v1::AgentState) -> Result<Self> {
         let unwatched: Vec<Unwatched> = list("unwatched", state.unwatched, MAX_UNWATCHED)?;
-        let total = usize::try_from(state.total).unwrap_or(usize::MAX).max(unwatched.len());
-        Ok(Self { paused: state.paused, unwatched, total })
+        let [total, corrected, watched] = [state.total, state.corrected, state.watched]
+            .map(|count| usize::try_from(count).unwrap_or(usize::MAX));
+        let total = total.max(unwatched.len());
+        Ok(Self { paused: state.paused, unwatched, total, corrected, watched })
     }
 }
 

@@ -619,6 +619,12 @@ pub struct AgentState {
     /// how many there are
     #[prost(uint64, tag = "3")]
     pub total: u64,
+    /// how many appliers are corrected after a restart without a hub
+    #[prost(uint64, tag = "4")]
+    pub corrected: u64,
+    /// how many are only watched then: what they need was not kept
+    #[prost(uint64, tag = "5")]
+    pub watched: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Unwatched {

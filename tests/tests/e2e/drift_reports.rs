@@ -1,11 +1,16 @@
 //! Drift that is not simply corrected: it is only reported, it comes back each time, it cannot be corrected, or the hub is away.
 
+use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use flate2::read::GzDecoder;
 use roadstead_tests::gitserver::Commit;
 use roadstead_tests::{Fleet, HubProcess, PATIENCE, config_map, eventually, kustomization};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 const BY_HAND: &str = r#"{"data":{"word":"by hand"}}"#;
@@ -280,11 +285,8 @@ async fn what_the_hub_gave_is_kept_in_the_cluster_where_that_is_asked_for() -> R
     let uid = fleet.get("kustomization/app").await?["metadata"]["uid"].as_str().map(str::to_owned);
     let uid = uid.context("a uid")?;
     let kept = async || -> Result<bool> {
-        let secrets =
-            fleet.cluster.kubectl().get(&["secrets", "--namespace", fleet.agent.namespace()]).await?;
-        let items = secrets["items"].as_array().cloned().unwrap_or_default();
-        let keys = items.iter().filter_map(|secret| secret["data"].as_object()).flat_map(|data| data.keys());
-        Ok(keys.into_iter().any(|key| key.starts_with(&uid)))
+        let kept = kept_of(&fleet, &uid).await?;
+        Ok(kept.contains("given") && kept.contains("builds"))
     };
     ensure!(!kept().await?, "values of the hub's are kept though nobody asked for it");
     offline(&fleet, r#"{"keepSecrets":true}"#).await?;
@@ -322,6 +324,91 @@ async fn what_the_hub_gave_is_kept_in_the_cluster_where_that_is_asked_for() -> R
     patch(&fleet, &ns, "configmap/map", BY_HAND).await?;
     fleet.agent.restart()?;
     fleet.cluster.has_word(&ns, "map", Some("given")).await
+}
+
+/// What the agent keeps of an applier in its cluster, in words.
+async fn kept_of(fleet: &Fleet, uid: &str) -> Result<String> {
+    let secrets = fleet.cluster.kubectl().get(&["secrets", "--namespace", fleet.agent.namespace()]).await?;
+    let items = secrets["items"].as_array().cloned().unwrap_or_default();
+    let data = items.iter().filter_map(|secret| secret["data"].as_object()).flatten();
+    let parts: BTreeMap<&String, &str> = data
+        .filter(|(key, _)| key.starts_with(uid))
+        .filter_map(|(key, part)| Some((key, part.as_str()?)))
+        .collect();
+    let parts = parts.values().map(|part| STANDARD.decode(part)).collect::<Result<Vec<_>, _>>()?.concat();
+    let mut text = String::new();
+    if !parts.is_empty() {
+        GzDecoder::new(&parts[..]).read_to_string(&mut text)?;
+    }
+    Ok(text)
+}
+
+#[tokio::test]
+async fn what_the_hub_gave_is_only_watched_by_an_agent_that_is_started_without_it() -> Result<()> {
+    let mut fleet = Fleet::start("watches").await?;
+    let space = fleet.cluster.namespace("watches").await?;
+    let ns = space.name().to_owned();
+    fleet.run(&["create", "secret", "generic", "words", "--from-literal=word=given"]).await?;
+    let files = Commit::new()
+        .file("map.yaml", config_map(&ns, "map", "${word}"))
+        .file("other.yaml", config_map(&ns, "other", "${word}"))
+        .file("same.yaml", config_map(&ns, "same", "${word}"));
+    let head = fleet.repository("app", &files).await?.git(["rev-parse", "main"], &[], b"")?;
+    let from = "postBuild: {substituteFrom: [{kind: Secret, name: words}]}";
+    fleet.apply(&kustomization("app", "app", "./", &[from])).await?;
+    fleet.applied("app", &head).await?;
+    // One that needs nothing of the hub's.
+    fleet.repository("own", &Commit::new().file("map.yaml", config_map(&ns, "own", "git"))).await?;
+    fleet.apply(&kustomization("own", "own", "./", &[])).await?;
+    eventually("the Cluster counts them", PATIENCE, || async {
+        let offline = fleet.get("cluster/edge").await?["status"]["offline"].clone();
+        ensure!(offline == json!({"corrected": 1, "onlyWatched": 1}), "{offline}");
+        Ok(())
+    })
+    .await?;
+    let uid = fleet.get("kustomization/app").await?["metadata"]["uid"].as_str().map(str::to_owned);
+    let uid = uid.context("a uid")?;
+    eventually("how it stood is kept, without any value", PATIENCE, || async {
+        let kept = kept_of(&fleet, &uid).await?;
+        ensure!(kept.contains("watched") && !kept.contains("builds") && !kept.contains("given"), "{kept}");
+        Ok(())
+    })
+    .await?;
+
+    // While neither is there, and while the agent is there alone.
+    fleet.hub.kill9().await?;
+    fleet.agent.kill9().await?;
+    patch(&fleet, &ns, "configmap/map", BY_HAND).await?;
+    patch(&fleet, &ns, "configmap/own", BY_HAND).await?;
+    let before = said(&fleet, GOES_ON);
+    fleet.agent.restart()?;
+    says_again(&fleet, GOES_ON, before).await?;
+    fleet.cluster.has_word(&ns, "own", Some("git")).await?;
+    fleet.cluster.kubectl().run(&["delete", "configmap", "other", "--namespace", &ns]).await?;
+    stays(&fleet, &ns, "map", "by hand", Duration::from_secs(3)).await?;
+    stays(&fleet, &ns, "same", "given", Duration::ZERO).await?;
+    ensure!(fleet.cluster.word(&ns, "other").await?.is_none(), "it is there again");
+
+    fleet.hub = HubProcess::start(&fleet.setup).await?;
+    eventually("what differed is on record", PATIENCE, || async {
+        let found = drift(&fleet, "").await?;
+        let of = |name: &str| found.iter().find(|item| item["object"]["name"] == name).cloned();
+        let (map, other) = (of("map").context("no drift of map")?, of("other").context("no drift of other")?);
+        ensure!(map["managers"] == json!(["kubectl-patch"]) && other["missing"] == true, "{found:#?}");
+        ensure!(found.len() == 2, "{found:#?}");
+        Ok(())
+    })
+    .await?;
+    for name in ["map", "other"] {
+        fleet.cluster.has_word(&ns, name, Some("given")).await?;
+    }
+    eventually("nothing differs any more", PATIENCE, || async {
+        let found = drift(&fleet, "&ongoing=true").await?;
+        ensure!(found.is_empty(), "{found:#?}");
+        Ok(())
+    })
+    .await?;
+    says_nothing(&fleet, "Drifted").await
 }
 
 #[tokio::test]

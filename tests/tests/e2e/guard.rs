@@ -5,7 +5,7 @@ use roadstead_tests::gitserver::{Commit, Repository};
 use roadstead_tests::{
     AgentProcess, Fleet, HubSetup, PATIENCE, TestCluster, binary, config_map, eventually, kustomization,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const HELD: &str = "DeletionHeld";
 
@@ -211,6 +211,19 @@ async fn what_nobody_applies_again_waits_whatever_the_count() -> Result<()> {
     fleet.fails("kustomization/app", HELD, &["would be deleted to be recreated: it is bound"]).await?;
     fleet.cluster.has_word(ns, "more", Some("here")).await?;
     ensure!(kubectl.run(&uid).await? == before, "the claim is another one");
+
+    // Where all is to wait for it, all does.
+    let mode = async |mode: &str| {
+        let spec = json!({"spec": {"guard": {"mode": mode}}}).to_string();
+        fleet.run(&["patch", "kustomization/app", "--type=merge", "-p", &spec]).await
+    };
+    mode("Stop").await?;
+    let more = files(&changed).file("app/more.yaml", config_map(ns, "more", "there"));
+    pushed(&fleet, &repository, "app", more).await?;
+    let parts = ["Nothing was applied or deleted", "would be deleted to be recreated: it is bound"];
+    fleet.fails("kustomization/app", HELD, &parts).await?;
+    fleet.cluster.has_word(ns, "more", Some("here")).await?;
+    mode("Deletions").await?;
 
     // All three leave.
     pushed(&fleet, &repository, "app", files(&[])).await?;

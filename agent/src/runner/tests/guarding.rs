@@ -66,6 +66,28 @@ async fn with_stop_nothing_is_applied_either() {
 }
 
 #[tokio::test]
+async fn with_stop_a_volume_that_would_be_recreated_holds_everything() {
+    let risk = Some("is bound to a volume".to_owned());
+    let volume = |name: &str| {
+        let object = ObjectRef { kind: "PersistentVolumeClaim".to_owned(), ..config_map(name) };
+        PendingDeletion { object, uid: "u".to_owned(), risk: risk.clone() }
+    };
+    let fake = Fake { volumes: vec![volume("data"), volume("more")], ..Fake::default() };
+    let within = |mode| {
+        let guard = Guard { mode, ..Guard::default() };
+        Dispatch { inventory: vec![config_map("a")], ..guarded(guard, all()) }
+    };
+    let finished = carried_out(&fake, within(GuardMode::Stop)).await;
+    let failure = finished.failure.expect("a failure");
+    assert!(failure.message.starts_with("nothing was applied: PersistentVolumeClaim/"), "{failure:?}");
+    assert!(failure.message.ends_with(", and 1 more like it"), "{failure:?}");
+    assert_eq!((fake.log(), finished.held.len()), (vec!["prepare 1".to_owned()], 2));
+    // Else they alone wait, which the engine sees to.
+    let finished = carried_out(&fake, within(GuardMode::Deletions)).await;
+    assert_eq!((finished.failure, fake.count("apply")), (None, 1));
+}
+
+#[tokio::test]
 async fn leaving_a_cluster_waits_too_where_nobody_asked_for_it() {
     let fake = Fake::default();
     let finished = carried_out(&fake, guarded(Guard::default(), vec![StepKind::Delete])).await;

@@ -1,6 +1,6 @@
 //! Objects that are back with a backup of etcd.
 
-use roadstead_apply::{Footprint, Scope, Sight};
+use roadstead_apply::{Footprint, HashKey, Scope, Sight};
 
 use super::*;
 use crate::tend::Watch;
@@ -9,10 +9,11 @@ use crate::tend::Watch;
 fn went_back(runner: &Runner<Fake>, objects: &[ObjectRef]) {
     let scope = Arc::new(Scope::named(&objects[0], "configmaps"));
     let watch = Watch { account: None, scope };
-    let footprint = Footprint::of(&serde_json::json!({"metadata": {
+    let object = serde_json::json!({"metadata": {
         "uid": "u", "resourceVersion": "5", "labels": {"fleet.roadstead.dev/owner": uuid::Uuid::nil().to_string()},
         "managedFields": [{"manager": "roadstead", "operation": "Apply", "fieldsV1": {"f:data": {}}}],
-    }}));
+    }});
+    let footprint = Footprint::of(&object, &HashKey::random());
     let tended = &runner.inner.tended;
     for object in objects {
         tended.take(&watch, Sight::Listed(object.clone(), footprint.clone()), Instant::now());

@@ -184,6 +184,7 @@ impl Fixture {
             adopt_managers: Vec::new(),
             force: false,
             ignore: IgnoreRules::new(rules).expect("rules that are right"),
+            tenant: String::new(),
         };
         self.engine.prepare(desired, &mut run).await
     }

@@ -6,7 +6,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use roadstead_api::{Cluster, ClusterStatus, ConditionStatus, KindId, REQUEST_ANNOTATIONS};
+use roadstead_api::{
+    Cluster, ClusterOfflineStatus, ClusterStatus, ConditionStatus, KindId, REQUEST_ANNOTATIONS,
+};
 use roadstead_budget::PoolName;
 use roadstead_hub_store::{AgentSession, SeenAttempt, Store};
 use roadstead_model::{
@@ -351,11 +353,18 @@ pub struct AgentState {
     pub unwatched: Vec<String>,
     /// How many there are.
     pub total: usize,
+    /// How many appliers it goes on correcting when it is started again without a hub.
+    pub corrected: usize,
+    /// How many it only watches then.
+    pub watched: usize,
 }
 
 /// Says what an agent does not do, and nothing where it does everything.
 fn note_state(status: &mut ClusterStatus, state: &AgentState, generation: i64, now: Timestamp) {
-    let AgentState { paused, unwatched, total } = state;
+    let AgentState { paused, unwatched, total, corrected, watched } = state;
+    let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+    status.offline = (*corrected > 0 || *watched > 0)
+        .then(|| ClusterOfflineStatus { corrected: count(*corrected), only_watched: count(*watched) });
     let paused = paused.then(|| {
         "an operator of the cluster has paused the agent by the annotation fleet.roadstead.dev/paused on its namespace: \
          nothing is applied, corrected or deleted there until it is removed"
