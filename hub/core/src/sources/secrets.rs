@@ -109,6 +109,11 @@ impl SourceSecret {
         Ok((ca, identity))
     }
 
+    /// Whether it has any of these.
+    pub(super) fn has_certificates(&self) -> bool {
+        ["ca.crt", "caFile", "tls.crt", "certFile", "tls.key", "keyFile"].iter().any(|key| self.has(key))
+    }
+
     /// The certificate to show, by the names that are read beside a login.
     pub(super) fn identity(&self) -> Result<Option<ClientIdentity>, String> {
         self.identity_of(["tls.crt"; 2], ["tls.key"; 2])
@@ -141,10 +146,12 @@ impl SourceSecret {
 }
 
 impl Sources {
-    /// The Secrets of a source that it may use, or the reason and the message of its condition.
+    /// The Secrets of a source that it may use, or the reason and the message of its condition. `whose` spec names those that are sent: of
+    /// a chart, that of its repository.
     pub(super) async fn secrets_of(
         &self,
         stored: &Stored,
+        whose: &Stored,
         spec: &SourceSpec,
     ) -> Result<Result<SourceSecrets, (Reason, String)>, HubError> {
         let mut all = SourceSecrets::default();
@@ -178,7 +185,7 @@ impl Sources {
                 Some(sts) if field.starts_with("sts.") => &sts.endpoint,
                 _ => &spec.url,
             };
-            if is_shown && let Err(why) = self.access.may_send(stored, &found, to).await? {
+            if is_shown && let Err(why) = self.access.may_send(whose, &found, to).await? {
                 return Ok(Err((Reason::AccessDenied, why)));
             }
             *place = Some(secret);
