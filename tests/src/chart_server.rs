@@ -86,7 +86,6 @@ impl ChartServer {
     }
 
     /// Status and path of each request since the last call.
-    #[must_use]
     pub fn seen(&self) -> Vec<(u16, String)> {
         self.state(|state| std::mem::take(&mut state.seen))
     }

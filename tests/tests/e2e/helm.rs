@@ -143,7 +143,7 @@ async fn charts_of_a_repository_are_fetched_and_followed() -> Result<()> {
     ensure!(server.seen() == [(304, "/charts/index.yaml".to_owned())], "more was asked for");
     look(&fleet, "helmchart/app").await?;
     ensure!(server.seen().is_empty(), "its source has not changed");
-    // Another time of making is no change.
+    // Another time of making changes nothing.
     serve(&server, &["1.0.0", "1.1.0"])?;
     look(&fleet, "helmrepository/charts").await?;
     let again = status(&fleet, "helmrepository/charts").await?;
@@ -237,7 +237,7 @@ async fn charts_of_git_follow_their_version_or_their_commit() -> Result<()> {
             .file("charts/app/values.yaml", "replicas: 1\n")
             .file("charts/app/templates/a.yaml", template)
             .file("prod.yaml", "replicas: 3\n");
-        repository.commit(&files)
+        repository.commit("main", "a chart", &files)
     };
     let first = commit("0.1.0", "one")?;
     fleet.apply(&git_repository("charts", &fleet.git.url("charts.git"), "secretRef: {name: git}")).await?;

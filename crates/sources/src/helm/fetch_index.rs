@@ -77,7 +77,7 @@ impl HelmIndexRequest {
         let brought = brought.ok_or_else(|| internal("the reader returned an incomplete index"))?;
         let digest = Digest::of(&brought.bytes);
         let revision: Revision = digest.to_string().parse().map_err(|_| internal("no revision"))?;
-        // As soon as it is read, whatever it is: the next look is then about what came now.
+        // As soon as it is read, whatever it holds: the next request is then about what came now.
         self.known_index.keep(received.validator, &revision);
         tracing::debug!(url = self.url(), versions, dropped, "the index of a Helm repository was read");
         if known == Some(&revision) {

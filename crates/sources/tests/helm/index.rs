@@ -43,7 +43,7 @@ async fn an_index_is_kept_in_one_form_and_an_unchanged_one_costs_one_small_reque
         // Of another revision nobody says that it is known.
         fetched(&request).await;
         assert!(!server.seen()[0].headers.contains_key(asked));
-        // The time at which it was made is no change, and neither is the order.
+        // Another time at which it was made changes nothing.
         server.put("/index.yaml", SMALL.replace("2026-11-26", "2027-01-01") + "\n");
         let again = fetch(&request, known).await.unwrap();
         assert!(matches!(again, Outcome::Unchanged(revision) if revision == first.revision));

@@ -66,7 +66,7 @@ pub struct FetchJob {
     known: Option<Revision>,
     /// What the status notes of how it was verified, and of what it includes.
     verdict: Vec<(&'static str, Value)>,
-    /// What it notes of each look that went well.
+    /// What it notes of each fetch that went well.
     looked: Vec<(&'static str, Value)>,
     pub(super) seen: Stored,
     spec: SourceSpec,
@@ -152,7 +152,7 @@ struct Wanted {
     source: Box<dyn Source>,
     /// What its status notes of how it is verified.
     verdict: Vec<(&'static str, Value)>,
-    /// What it notes of each look that went well.
+    /// What it notes of each fetch that went well.
     looked: Vec<(&'static str, Value)>,
     included: Vec<IncludedArtifact>,
 }

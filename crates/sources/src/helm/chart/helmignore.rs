@@ -1,4 +1,4 @@
-//! `.helmignore`: what of a folder is no part of the chart in it. Pure.
+//! `.helmignore`: which files of a folder do not belong to the chart in it. Pure.
 //!
 //! Other than in a `.gitignore` the first pattern that says something decides, and one with a `!` leaves out all that it does *not*
 //! match.
@@ -11,7 +11,7 @@ pub(super) const FILE_NAME: &str = ".helmignore";
 /// Bytes and patterns of one.
 pub(super) const MOST_BYTES: u64 = 64 << 10;
 const MOST_PATTERNS: usize = 1_000;
-/// What is no template, whatever the file says.
+/// Files that are left out of the templates, whatever the file says.
 const ALWAYS: &str = "templates/.?*";
 
 /// The patterns of one folder.
