@@ -23,6 +23,7 @@
 //! ```
 
 mod agent;
+mod chart_server;
 mod clock;
 mod cluster;
 mod connect;
@@ -46,6 +47,7 @@ mod unique;
 mod wait;
 
 pub use agent::AgentProcess;
+pub use chart_server::ChartServer;
 pub use clock::shifted;
 pub use cluster::{TestCluster, TestNamespace};
 pub use connect::ConnectProxy;

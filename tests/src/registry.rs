@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
 use crate::given::{clients, folder};
@@ -100,6 +101,50 @@ impl Registry {
         told["digest"].as_str().map(str::to_owned).context("flux says no digest")
     }
 
+    /// Pushes a packed chart, as `helm push` does it; gives the digest of what was pushed.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub async fn push_chart(&self, repository: &str, tag: &str, chart: &[u8]) -> Result<String> {
+        let config = b"{}";
+        let manifest = serde_json::json!({
+            "schemaVersion": 2,
+            "config": {
+                "mediaType": "application/vnd.cncf.helm.config.v1+json",
+                "digest": self.push_blob(repository, config).await?, "size": config.len(),
+            },
+            "layers": [{
+                "mediaType": "application/vnd.cncf.helm.chart.content.v1.tar+gzip",
+                "digest": self.push_blob(repository, chart).await?, "size": chart.len(),
+            }],
+        });
+        let manifest = manifest.to_string();
+        let url = format!("https://{}/v2/{repository}/manifests/{tag}", self.host());
+        let kind = "application/vnd.oci.image.manifest.v1+json";
+        let (name, password) = LOGIN;
+        let put = self.client()?.put(url).basic_auth(name, Some(password)).header("content-type", kind);
+        put.body(manifest.clone()).send().await?.error_for_status()?;
+        Ok(digest(manifest.as_bytes()))
+    }
+
+    async fn push_blob(&self, repository: &str, bytes: &[u8]) -> Result<String> {
+        let (client, (name, password)) = (self.client()?, LOGIN);
+        let url = format!("https://{}/v2/{repository}/blobs/uploads/", self.host());
+        let begun = client.post(url).basic_auth(name, Some(password)).send().await?.error_for_status()?;
+        let location = begun.headers().get("location").context("no place for a blob")?.to_str()?;
+        let mut place = begun.url().join(location)?;
+        let digest = digest(bytes);
+        place.query_pairs_mut().append_pair("digest", &digest);
+        let put = client.put(place).basic_auth(name, Some(password)).body(bytes.to_vec());
+        put.send().await?.error_for_status()?;
+        Ok(digest)
+    }
+
+    fn client(&self) -> Result<reqwest::Client> {
+        let ca = reqwest::Certificate::from_pem(&std::fs::read(self.ca())?)?;
+        Ok(reqwest::Client::builder().tls_certs_only([ca]).build()?)
+    }
+
     /// Makes a pair of keys for cosign in a folder, `NAME.key` and `NAME.pub`; gives the public one.
     ///
     /// # Errors
@@ -146,6 +191,11 @@ impl Registry {
         ensure!(output.status.success(), "cosign {}: {error}", args[0]);
         Ok(())
     }
+}
+
+fn digest(bytes: &[u8]) -> String {
+    let hex: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
 }
 
 /// Makes an authority, `ca.pem`, and a certificate of it for this machine, `server.pem` and `server.key`.

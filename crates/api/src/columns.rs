@@ -88,6 +88,14 @@ pub(crate) static REPOSITORY: [Column; 6] = [
     AGE,
     REVISION,
 ];
+pub(crate) static HELM_REPOSITORY: [Column; 6] = [
+    NAME,
+    column("URL", "The repository's URL.", 0, Cell::Pointer("/spec/url")),
+    AGE,
+    READY,
+    STATUS,
+    REVISION,
+];
 pub(crate) static CLUSTER: [Column; 6] = [
     NAME,
     column("Connected", "Whether the cluster's agent is connected.", 0, Cell::Condition("Ready", "status")),
@@ -165,9 +173,9 @@ pub(crate) static HELM_CHART: [Column; 9] = [
     column("Version", "The version that is wanted.", 0, Cell::Pointer("/spec/version")),
     column("Source Kind", "The kind of the source.", 0, Cell::Pointer("/spec/sourceRef/kind")),
     column("Source Name", "The name of the source.", 0, Cell::Pointer("/spec/sourceRef/name")),
+    AGE,
     READY,
     STATUS,
-    AGE,
     REVISION,
 ];
 pub(crate) static PROVIDER: [Column; 3] =

@@ -11,10 +11,11 @@ use crate::kind::{Kind, KindId, Version};
 const OLDER: [&str; 3] = ["v1beta1", "v1beta2", "v1beta3"];
 
 /// Fields that once were, changed nothing in the end, and went.
-const WITHOUT_EFFECT: [(KindId, &[&str]); 3] = [
+const WITHOUT_EFFECT: [(KindId, &[&str]); 4] = [
     // Since 0.36 there is one implementation; nobody ever granted access by `accessFrom`.
     (KindId::GitRepository, &["gitImplementation", "accessFrom"]),
     (KindId::Bucket, &["accessFrom"]),
+    (KindId::HelmChart, &["accessFrom"]),
     // Validation is always the server's since 0.15.
     (KindId::Kustomization, &["validation"]),
 ];
@@ -43,6 +44,9 @@ pub fn modernize(kind: &'static Kind, object: &mut Value) -> Result<&'static Ver
         if kind.id == KindId::Kustomization {
             gather_patches(spec)?;
         }
+        if kind.id == KindId::HelmChart {
+            gather_values_files(spec)?;
+        }
     }
     Ok(version)
 }
@@ -68,6 +72,24 @@ fn gather_patches(spec: &mut Map<String, Value>) -> Result<(), String> {
     patches.extend(list(spec, "patches")?);
     spec.insert("patches".to_owned(), patches.into());
     Ok(())
+}
+
+/// `valuesFile` became the first of `valuesFiles`.
+fn gather_values_files(spec: &mut Map<String, Value>) -> Result<(), String> {
+    let first = match spec.remove("valuesFile") {
+        None | Some(Value::Null) => return Ok(()),
+        Some(Value::String(first)) if first.is_empty() => return Ok(()),
+        Some(Value::String(first)) => Value::String(first),
+        Some(_) => return Err("spec.valuesFile must be a string".to_owned()),
+    };
+    match spec.entry("valuesFiles").or_insert_with(|| json!([])) {
+        Value::Array(files) if files.contains(&first) => Ok(()),
+        Value::Array(files) => {
+            files.insert(0, first);
+            Ok(())
+        }
+        _ => Err("spec.valuesFiles must be a list".to_owned()),
+    }
 }
 
 #[cfg(test)]
@@ -97,6 +119,28 @@ mod tests {
             ],
         });
         assert_eq!(object["spec"], expected);
+    }
+
+    #[test]
+    fn an_older_chart_has_its_first_file_of_values_among_the_others() {
+        for (spec, expected) in [
+            (json!({ "chart": "a", "valuesFile": "a.yaml", "accessFrom": {} }), json!(["a.yaml"])),
+            (
+                json!({ "chart": "a", "valuesFile": "a.yaml", "valuesFiles": ["b.yaml"] }),
+                json!(["a.yaml", "b.yaml"]),
+            ),
+            (
+                json!({ "chart": "a", "valuesFile": "b.yaml", "valuesFiles": ["a.yaml", "b.yaml"] }),
+                json!(["a.yaml", "b.yaml"]),
+            ),
+        ] {
+            let mut object = json!({ "apiVersion": "source.toolkit.fluxcd.io/v1beta2", "spec": spec });
+            modernize(KindId::HelmChart.get(), &mut object).unwrap();
+            assert_eq!(object["spec"], json!({ "chart": "a", "valuesFiles": expected }));
+        }
+        let mut odd =
+            json!({ "apiVersion": "source.toolkit.fluxcd.io/v1beta2", "spec": { "valuesFile": 1 } });
+        assert!(modernize(KindId::HelmChart.get(), &mut odd).is_err());
     }
 
     #[test]

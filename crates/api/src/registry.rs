@@ -358,9 +358,9 @@ static HELM_REPOSITORY: Kind = Kind {
     builtin: false,
     child: ChildRule::Always,
     role: PipelineRole::Source,
-    reconciled: false,
+    reconciled: true,
     references: references::source,
-    columns: &columns::REPOSITORY,
+    columns: &columns::HELM_REPOSITORY,
     versions: &[Version::only(SOURCE, "v1", generate::<HelmRepository>)],
 };
 
@@ -377,7 +377,7 @@ static HELM_CHART: Kind = Kind {
     builtin: false,
     child: ChildRule::Always,
     role: PipelineRole::Source,
-    reconciled: false,
+    reconciled: true,
     references: references::source,
     columns: &columns::HELM_CHART,
     versions: &[Version::only(SOURCE, "v1", generate::<HelmChart>)],

@@ -25,6 +25,8 @@ pub type AnySource = Object<SourceSpec, AnySourceStatus>;
 
 impl Typed for AnySource {}
 impl Typed for Bucket {}
+impl Typed for HelmChart {}
+impl Typed for HelmRepository {}
 impl Typed for OciRepository {}
 
 /// What the specs of all kinds of sources say in the same words.
@@ -369,6 +371,27 @@ pub struct HelmRepositorySpec {
     /// How to authenticate to an OCI registry. Defaults to generic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<BucketProvider>,
+    /// Which other namespaces could refer to it; without effect, as in Flux.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access_from: Option<AccessFrom>,
+}
+
+/// AccessFrom names namespaces.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AccessFrom {
+    /// Namespaces by their labels.
+    #[serde(default)]
+    pub namespace_selectors: Vec<NamespaceSelector>,
+}
+
+/// NamespaceSelector selects namespaces.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NamespaceSelector {
+    /// The labels that a namespace must have.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub match_labels: BTreeMap<String, String>,
 }
 
 /// HelmRepositoryStatus records the last fetch.

@@ -114,6 +114,34 @@ reasons! {
     OCIArtifactLayerOperationFailed,
     /// A bucket could not be listed, or its objects not be fetched.
     BucketOperationFailed,
+    /// The index of a Helm repository could not be fetched.
+    Failed,
+    /// The index of a Helm repository cannot be read.
+    IndexationFailed,
+    /// The source of a chart is not there, or cannot be looked up.
+    SourceUnavailable,
+    /// The source of a chart has no artifact yet.
+    NoSourceArtifact,
+    /// The source of a chart is of a kind that holds no charts.
+    UnsupportedSourceKind,
+    /// There is no such chart, or not in such a version.
+    InvalidChartReference,
+    /// A chart could not be received.
+    ChartPullError,
+    /// The version of a chart could not be changed.
+    MetadataPatchError,
+    /// Files of values could not be merged.
+    ValuesFilesError,
+    /// What a chart depends on could not be put into it.
+    DependencyBuildError,
+    /// A chart could not be packed.
+    ChartPackageError,
+    /// The signature of a chart could not be verified.
+    ChartVerificationError,
+    /// A chart was received, and is kept as it came.
+    ChartPullSucceeded,
+    /// A chart was packed.
+    ChartPackageSucceeded,
     /// What a source's reference points to could not be determined.
     ReadOperationFailed,
     /// Credentials of a source are missing or unusable.

@@ -3,7 +3,6 @@
 //! It is kept as it came: reading it is for a process that has no network. Where the server says how to ask whether it is still the
 //! same one ([`Validator`]), that is a request without a body.
 
-use std::io;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -16,19 +15,16 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use roadstead_budget::{Pool, Reservation};
 use roadstead_outbound::{Client, Guard, Trail};
-use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use crate::attempt::{
-    AttemptError, Limited, Room, Spool, Stop, TrustedBy, chain, check_for_a_limit, shown_url,
+    AttemptError, Kept, Limited, Room, Stop, TrustedBy, chain, check_for_a_limit, shown_url,
 };
 
 const AGENT: &str = concat!("roadstead/", env!("CARGO_PKG_VERSION"));
 /// Bytes of what a server calls one version of a file.
 const MOST_VALIDATOR: usize = 512;
-/// So many bytes of a file stay in memory while it comes.
-const SMALL: usize = 64 << 10;
 
 /// What a server calls the version of a file that it sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,7 +55,7 @@ impl Validator {
         }
     }
 
-    fn of_answer(headers: &HeaderMap) -> Option<Self> {
+    pub(crate) fn of_answer(headers: &HeaderMap) -> Option<Self> {
         let text = |name: HeaderName| {
             let text = headers.get(name)?.to_str().ok()?;
             (text.len() <= MOST_VALIDATOR).then(|| text.to_owned())
@@ -67,7 +63,7 @@ impl Validator {
         text(ETAG).map(Self::Tag).or_else(|| text(LAST_MODIFIED).map(Self::Modified))
     }
 
-    fn put_into(&self, headers: &mut HeaderMap) {
+    pub(crate) fn put_into(&self, headers: &mut HeaderMap) {
         let (name, text) = match self {
             Self::Tag(text) => (IF_NONE_MATCH, text),
             Self::Modified(text) => (IF_MODIFIED_SINCE, text),
@@ -230,7 +226,7 @@ impl Work<'_> {
     async fn receive(&self, response: Response<Incoming>) -> Result<FileOutcome, FileError> {
         let limit = self.request.most_bytes;
         let validator = Validator::of_answer(response.headers());
-        let mut kept = Kept::new(self.request);
+        let mut kept = Kept::new(None, self.request.disk.clone());
         let mut body = response.into_body();
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| AttemptError::Unreachable {
@@ -239,62 +235,18 @@ impl Work<'_> {
                 detail: chain(&error),
             })?;
             let Ok(data) = frame.into_data() else { continue };
-            if kept.length + data.len() as u64 > limit {
+            if kept.length() + data.len() as u64 > limit {
                 return Err(FileError::TooLarge { url: self.url(), limit });
             }
             kept.take(&data).await.map_err(|error| self.internal(&error))?;
         }
         // Not before all is there: a server that takes its time holds no memory.
-        let room = self.request.room.reserve(kept.length).await.map_err(|error| self.internal(&error))?;
+        let room = self.request.room.reserve(kept.length()).await.map_err(|error| self.internal(&error))?;
         let bytes = kept.into_bytes().await.map_err(|error| self.internal(&error))?;
         // Servers that forget to say that it is a web page.
         if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'<') {
             return Ok(FileOutcome::NoFile("a web page".to_owned()));
         }
         Ok(FileOutcome::Fetched(FetchedFile { bytes, validator, room }))
-    }
-}
-
-/// What came so far: a little in memory, more in a file.
-struct Kept {
-    memory: Vec<u8>,
-    file: Option<tokio::fs::File>,
-    length: u64,
-    spool: Spool,
-}
-
-impl Kept {
-    fn new(request: &FileRequest) -> Self {
-        let spool = Spool::new(None, request.disk.clone());
-        Self { memory: Vec::new(), file: None, length: 0, spool }
-    }
-
-    async fn take(&mut self, data: &[u8]) -> io::Result<()> {
-        self.length += data.len() as u64;
-        if self.file.is_none() && self.memory.len() + data.len() <= SMALL {
-            self.memory.extend_from_slice(data);
-            return Ok(());
-        }
-        let memory = std::mem::take(&mut self.memory);
-        let full = |_| io::Error::other("there is no room for temporary files");
-        self.spool.make_room(memory.len() + data.len()).map_err(full)?;
-        let mut file = match self.file.take() {
-            Some(file) => file,
-            None => tokio::fs::File::from_std(self.spool.file()?),
-        };
-        for part in [memory.as_slice(), data] {
-            file.write_all(part).await?;
-        }
-        self.file = Some(file);
-        Ok(())
-    }
-
-    async fn into_bytes(self) -> io::Result<Vec<u8>> {
-        let Some(mut file) = self.file else { return Ok(self.memory) };
-        file.flush().await?;
-        file.seek(io::SeekFrom::Start(0)).await?;
-        let mut bytes = Vec::with_capacity(usize::try_from(self.length).unwrap_or_default());
-        file.take(self.length).read_to_end(&mut bytes).await?;
-        Ok(bytes)
     }
 }

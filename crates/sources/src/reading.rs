@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::attempt::Line;
 use crate::bucket;
 use crate::git;
+use crate::helm;
 use crate::oci;
 
 /// What a reader is to do, on its way to it.
@@ -16,6 +17,7 @@ pub(crate) enum Job<'a> {
     Git(&'a git::reader::Order),
     Oci(&'a oci::reader::Order),
     Bucket(&'a bucket::reader::Order),
+    Helm(&'a helm::reader::Order),
 }
 
 /// The same where it arrives.
@@ -24,6 +26,7 @@ enum Arrived {
     Git(Box<git::reader::Order>),
     Oci(oci::reader::Order),
     Bucket(bucket::reader::Order),
+    Helm(Box<helm::reader::Order>),
 }
 
 impl Job<'_> {
@@ -40,6 +43,7 @@ pub fn read(order: &[u8], folder: &Path, line: &Line, stop: &AtomicBool) -> Vec<
         Ok(Arrived::Git(order)) => git::reader::read(&order, folder, line, stop),
         Ok(Arrived::Oci(order)) => oci::reader::read(&order, folder, line, stop),
         Ok(Arrived::Bucket(order)) => bucket::reader::read(&order, folder, line, stop),
+        Ok(Arrived::Helm(order)) => helm::reader::read(&order, folder, line, stop),
         Err(_) => Vec::new(),
     }
 }

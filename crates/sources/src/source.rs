@@ -17,6 +17,7 @@ use crate::artifact::Artifact;
 use crate::attempt::{Engine, Note, Room};
 use crate::bucket::BucketError;
 use crate::git::GitError;
+use crate::helm::{HelmError, Why};
 use crate::oci::OciError;
 
 /// What is to be fetched, from where and as whom, within which bounds.
@@ -68,8 +69,23 @@ pub struct Fetched {
     pub metadata: BTreeMap<String, String>,
     /// Whose signatures were verified, where that was asked for: the message of the condition.
     pub verified: Option<String>,
+    /// Of a chart, what is known of it.
+    pub chart: Option<ChartFacts>,
     /// What was reserved for the artifact ([`Source::reserve_in`]): free again once this is dropped.
     pub room: Option<roadstead_budget::Reservation>,
+}
+
+/// What is known of a chart that was fetched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChartFacts {
+    /// What it is called.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// Whether it was packed here; else it is as it came.
+    pub is_packaged: bool,
+    /// The files of values that were merged into it.
+    pub values_files: Vec<String>,
 }
 
 impl fmt::Debug for Fetched {
@@ -94,6 +110,9 @@ pub enum FetchError {
     /// Of a bucket.
     #[error(transparent)]
     Bucket(#[from] BucketError),
+    /// Of a Helm repository or a chart.
+    #[error(transparent)]
+    Helm(#[from] HelmError),
     /// Others waited for its place.
     #[error(
         "`{url}` was not fetched within {held:.0?} and gave way to other sources that are waiting; it will be tried again"
@@ -114,6 +133,7 @@ impl FetchError {
             Self::Git(error) => Some(error.reason()),
             Self::Oci(error) => Some(error.reason()),
             Self::Bucket(error) => Some(error.reason()),
+            Self::Helm(error) => error.reason(),
             Self::GaveWay { .. } => None,
         }
     }
@@ -121,7 +141,11 @@ impl FetchError {
     /// Whether it is not signed by whom it should be.
     #[must_use]
     pub fn is_unverified(&self) -> bool {
-        matches!(self, Self::Git(GitError::Unverified { .. }) | Self::Oci(OciError::Unverified { .. }))
+        match self {
+            Self::Git(GitError::Unverified { .. }) | Self::Oci(OciError::Unverified { .. }) => true,
+            Self::Helm(error) => matches!(*error.why, Why::Oci(OciError::Unverified { .. })),
+            _ => false,
+        }
     }
 
     /// Whether it may go away without anyone changing the source or the object: try again soon, rather than at the next interval.
@@ -131,6 +155,7 @@ impl FetchError {
             Self::Git(error) => error.is_transient(),
             Self::Oci(error) => error.is_transient(),
             Self::Bucket(error) => error.is_transient(),
+            Self::Helm(error) => error.is_transient(),
             Self::GaveWay { .. } => true,
         }
     }
@@ -142,6 +167,7 @@ impl FetchError {
             Self::Git(error) => error.rate_limited_until(),
             Self::Oci(OciError::Attempt(error)) => error.rate_limited_until(),
             Self::Bucket(error) => error.rate_limited_until(),
+            Self::Helm(error) => error.rate_limited_until(),
             Self::Oci(_) | Self::GaveWay { .. } => None,
         }
     }
@@ -153,7 +179,19 @@ impl FetchError {
             Self::Git(error) => error.is_for_want_of_memory(),
             Self::Oci(error) => error.is_for_want_of_memory(),
             Self::Bucket(error) => error.is_for_want_of_memory(),
-            Self::GaveWay { .. } => false,
+            Self::Helm(_) | Self::GaveWay { .. } => false,
         }
+    }
+
+    /// Whether nothing changes before somebody changes the spec, or what it refers to.
+    #[must_use]
+    pub fn is_stalled(&self) -> bool {
+        matches!(self, Self::Helm(error) if error.is_stalled())
+    }
+
+    /// Whether it is about a chart that came, and could not be made into an artifact.
+    #[must_use]
+    pub fn is_of_building(&self) -> bool {
+        matches!(self, Self::Helm(error) if error.is_of_building())
     }
 }

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::collections::btree_map;
 use std::fmt;
+use std::ops::Bound;
 
 use serde::{Deserialize, Serialize};
 
@@ -91,6 +92,14 @@ pub enum Measure {
     ObjectListPages,
     /// Bytes of what is noted of a bucket's objects.
     IndexBytes,
+    /// Bytes of the index of a Helm repository.
+    HelmIndexBytes,
+    /// Versions of charts in it.
+    ChartVersions,
+    /// Bytes of a packed chart.
+    ChartBytes,
+    /// Charts that a chart depends on.
+    Dependencies,
 }
 
 impl fmt::Display for Measure {
@@ -119,6 +128,10 @@ impl fmt::Display for Measure {
             Self::ObjectListBytes => "bytes of lists of objects",
             Self::ObjectListPages => "pages of objects",
             Self::IndexBytes => "bytes of keys and etags",
+            Self::HelmIndexBytes => "bytes in the index",
+            Self::ChartVersions => "versions of charts",
+            Self::ChartBytes => "bytes in a packed chart",
+            Self::Dependencies => "dependencies",
         })
     }
 }
@@ -246,6 +259,12 @@ impl<C: Content> Tree<C> {
     /// All entries, sorted by path.
     pub fn iter(&self) -> btree_map::Iter<'_, String, Entry<C>> {
         self.entries.iter()
+    }
+
+    /// Those from a path on.
+    pub(crate) fn from(&self, path: &str) -> btree_map::Range<'_, String, Entry<C>> {
+        let start = Bound::Included(path);
+        self.entries.range::<str, _>((start, Bound::Unbounded))
     }
 
     /// How many files and links.

@@ -48,6 +48,31 @@ impl Version {
         Some(Self { numbers, prerelease: prerelease.to_owned(), build: build.to_owned() })
     }
 
+    /// Reads a version that may lack numbers, as Helm's own checks do: `1.2` is 1.2.0.
+    #[must_use]
+    pub fn coerced(text: &str) -> Option<Self> {
+        let end = text.find(['-', '+']).unwrap_or(text.len());
+        let (numbers, rest) = text.split_at(end);
+        let more = match numbers.split('.').count() {
+            1 => ".0.0",
+            2 => ".0",
+            _ => "",
+        };
+        Self::parse(&format!("{numbers}{more}{rest}"))
+    }
+
+    /// The same version with other build metadata, in the place of what it has.
+    ///
+    /// # Errors
+    /// Where that cannot be build metadata.
+    pub fn with_build(&self, build: &str) -> Result<Self, ImproperConstraint> {
+        if is_identifiers(build) {
+            Ok(Self { build: build.to_owned(), ..self.clone() })
+        } else {
+            Err(ImproperConstraint(crate::tree::shown(build)))
+        }
+    }
+
     /// Which of the two comes first. Build metadata is not looked at.
     #[must_use]
     pub fn precedence(&self, other: &Self) -> Ordering {

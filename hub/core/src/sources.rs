@@ -2,8 +2,11 @@
 //! one file, and a line of [`kind`]; all else is the same for all.
 
 mod bucket;
+mod charts;
 pub(crate) mod fetch;
 mod git;
+mod helm_chart;
+mod helm_repository;
 mod includes;
 mod limits;
 pub(crate) mod notes;
@@ -16,11 +19,11 @@ use std::sync::Arc;
 
 use roadstead_api::{KindId, SourceSpec};
 use roadstead_hub_store::{Store, StoreError, Stored};
-use roadstead_model::{Reason, Revision};
+use roadstead_model::{GoDuration, Reason, Revision};
 use roadstead_outbound::Authority;
 use roadstead_places::Places;
-use roadstead_sources::Source;
 use roadstead_sources::git::Include;
+use roadstead_sources::{Fetched, Source};
 use serde_json::Value;
 
 use crate::HubOptions;
@@ -29,6 +32,7 @@ use crate::context::Context;
 use crate::identity::AccessRules;
 use crate::quarantine::Quarantine;
 use crate::workers::fair_places;
+use charts::Origin;
 use fetch::{Known, KnownServers};
 use limits::Limits;
 use secrets::SourceSecrets;
@@ -85,6 +89,31 @@ trait SourceKind: Sync {
         format!("stored artifact for revision '{revision}'")
     }
 
+    /// What is said of an artifact that was stored, or found to be still the one of `revision`; none where that stays as it is.
+    fn succeeded(&self, revision: &Revision, _: Option<&Fetched>) -> Option<(Reason, String)> {
+        Some((Reason::Succeeded, self.stored_message(revision)))
+    }
+
+    /// Whether there is nothing to do for it, and it has no status.
+    fn is_static(&self, _: &Stored) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    /// How often it is looked at where its spec does not say so.
+    fn default_interval(&self) -> Option<GoDuration> {
+        None
+    }
+
+    /// What the name of its artifact ends with.
+    fn extension(&self) -> &'static str {
+        "tar.gz"
+    }
+
+    /// What its status notes of what was fetched; null for what it does not have.
+    fn observed_of(&self, _: &Fetched) -> Vec<(&'static str, Value)> {
+        Vec::new()
+    }
+
     /// What its status notes of the spec that its artifact was made from, field by field; null for what it does not have.
     fn observed(&self, _: &Stored) -> Result<Vec<(&'static str, Value)>, StoreError> {
         Ok(Vec::new())
@@ -111,6 +140,8 @@ struct Asked<'a> {
     spec: &'a SourceSpec,
     /// The revision to which somebody is pinned, in the place of what the spec's reference points to.
     pinned: Option<&'a Revision>,
+    /// What it comes from: of a chart.
+    origin: Option<&'a Origin>,
     /// What is put into its artifact.
     include: Vec<Include>,
     /// What its spec names.
@@ -135,6 +166,8 @@ fn kind(kind: KindId) -> Option<&'static dyn SourceKind> {
         KindId::GitRepository => Some(&git::Git),
         KindId::OciRepository => Some(&oci::Oci),
         KindId::Bucket => Some(&bucket::Buckets),
+        KindId::HelmRepository => Some(&helm_repository::HelmRepositories),
+        KindId::HelmChart => Some(&helm_chart::HelmCharts),
         _ => None,
     }
 }

@@ -47,6 +47,27 @@ impl Tx {
         uids(found, "look up who refers to an object")
     }
 
+    /// The sources that refer to a source which refers to this object: charts of a repository that has it as its Secret.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn sources_by_sources(
+        &mut self,
+        kind: KindId,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Vec<ResourceUid>, StoreError> {
+        let used = Reference { kind, namespace: namespace.to_owned(), name: name.to_owned() };
+        let query = sqlx::query_scalar(
+            "SELECT DISTINCT other.uid FROM resource own
+             JOIN resource other ON other.refers_to @> ARRAY[own.kind || '/' || own.namespace || '/' || own.name]
+             WHERE own.refers_to @> ARRAY[$1] AND own.kind = ANY($2) AND other.kind = ANY($2)",
+        );
+        let found =
+            query.bind(used.key()).bind(kinds(PipelineRole::Source)).fetch_all(&mut *self.inner).await;
+        uids(found, "look up the sources of an object's sources")
+    }
+
     /// The appliers whose attempts were rendered by this object of the hub.
     ///
     /// # Errors

@@ -168,7 +168,7 @@ async fn what_objects_of_an_older_database_refer_to_is_known() -> Result<()> {
         .fetch_one(&mut connection)
         .await?;
         ensure!(
-            due == matches!(kind, KindId::Bucket | KindId::OciRepository),
+            due == matches!(kind, KindId::Bucket | KindId::OciRepository | KindId::HelmChart),
             "{kind} {number} is due: {due}"
         );
     }

@@ -25,6 +25,7 @@ mod flux_parity;
 mod guard;
 mod handover;
 mod health;
+mod helm;
 mod history;
 mod idle;
 mod includes;

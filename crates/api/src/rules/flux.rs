@@ -328,6 +328,17 @@ pub(super) fn bucket(spec: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
+/// What Flux's own rules say of a HelmChart, in its words.
+pub(super) fn helm_chart(spec: &Value, errors: &mut Vec<FieldError>) {
+    if !spec["verify"].is_null() && spec["sourceRef"]["kind"] != "HelmRepository" {
+        let why = "spec.verify is only supported when spec.sourceRef.kind is 'HelmRepository'";
+        errors.push(FieldError::invalid("spec", &Value::from("object"), why));
+    }
+    if spec["chart"].as_str().is_some_and(|chart| chart.is_empty() || chart.contains(char::is_control)) {
+        errors.push(FieldError::invalid("spec.chart", &spec["chart"], "must be a name or a path"));
+    }
+}
+
 /// Provider, Alert, Receiver.
 pub(super) fn notification(spec: &Value, verdict: &mut Verdict) {
     let errors = &mut verdict.errors;

@@ -51,8 +51,10 @@ pub fn check(kind: KindId, object: &Value, old: Option<&Value>) -> Verdict {
         }
         KindId::Bucket | KindId::OciRepository | KindId::HelmRepository | KindId::HelmChart => {
             flux::source(&object["spec"], &mut verdict);
-            if kind == KindId::Bucket {
-                flux::bucket(&object["spec"], &mut verdict.errors);
+            match kind {
+                KindId::Bucket => flux::bucket(&object["spec"], &mut verdict.errors),
+                KindId::HelmChart => flux::helm_chart(&object["spec"], &mut verdict.errors),
+                _ => {}
             }
             flux::url_without_credentials(object, old, &mut verdict);
         }
@@ -82,7 +84,6 @@ pub fn check(kind: KindId, object: &Value, old: Option<&Value>) -> Verdict {
 /// What is not done yet about objects of a kind, for a warning: nobody shall wait for it.
 fn not_acted_on(kind: KindId) -> Option<&'static str> {
     match kind {
-        KindId::HelmRepository | KindId::HelmChart => Some("does not fetch them yet"),
         KindId::Provider | KindId::Alert => Some("does not send notifications yet"),
         KindId::Role | KindId::ClusterRole | KindId::RoleBinding | KindId::ClusterRoleBinding => {
             Some("does not evaluate them yet: only the group system:masters has access")

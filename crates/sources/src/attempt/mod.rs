@@ -4,6 +4,7 @@
 mod desk;
 mod engine;
 mod failure;
+mod kept;
 mod limit;
 mod note;
 mod room;
@@ -22,6 +23,7 @@ pub use scratch::{Scratch, sweep_scratch};
 pub(crate) use desk::{Answer, AnswerReader, Body, Question, bring, bring_file};
 pub(crate) use engine::on_a_thread;
 pub(crate) use failure::Limited;
+pub(crate) use kept::{Kept, KeptAnswer, NotKept};
 pub(crate) use limit::check as check_for_a_limit;
 pub(crate) use note::MOST_NOTES;
 pub(crate) use spool::Spool;

@@ -291,7 +291,15 @@ impl Attempt<'_> {
         let digest = Digest::of(&brought.bytes);
         let artifact = Artifact { digest, bytes: brought.bytes, files, unpacked_bytes };
         let (notes, metadata, room) = (Vec::new(), std::collections::BTreeMap::new(), brought.held);
-        Ok(Outcome::Fetched(Box::new(Fetched { revision, artifact, notes, metadata, room, verified: None })))
+        Ok(Outcome::Fetched(Box::new(Fetched {
+            revision,
+            artifact,
+            notes,
+            metadata,
+            room,
+            verified: None,
+            chart: None,
+        })))
     }
 
     /// What it means that a server says no.

@@ -354,6 +354,7 @@ impl<'a> Attempt<'a> {
                     notes,
                     metadata: std::collections::BTreeMap::new(),
                     verified,
+                    chart: None,
                     room: brought.held,
                 })))
             }

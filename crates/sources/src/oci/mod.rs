@@ -40,6 +40,7 @@ use tokio_util::sync::CancellationToken;
 pub use error::OciError;
 pub use known::KnownRegistry;
 pub use login::{RegistryLogin, RegistryLogins};
+pub(crate) use request::CHART;
 pub use request::{LayerOperation, OciLimits, OciReference, OciRequest};
 pub use verify::{CosignKeys, Verification};
 
@@ -70,21 +71,31 @@ pub async fn fetch_with(
     engine: &dyn Engine,
     cancel: &CancellationToken,
 ) -> Result<Outcome, OciError> {
-    let url = request.shown_url();
-    let timeout = request.timeout;
-    let name = RepositoryName::parse(&request.url, request.insecure);
-    let name = name.map_err(|why| OciError::UrlRefused { url: url.clone(), why })?;
     Ignore::new(request.ignore.as_deref())
-        .map_err(|error| OciError::tree(url.clone(), "spec.ignore", error))?;
-    let stop = Stop::new(Instant::now() + timeout, cancel.child_token());
-    let work = async {
-        let wire = Wire::new(&request, name, &stop)?;
-        let desk = Desk::new(request.limits.artifact_bytes, request.room.clone(), &stop);
-        Attempt { request: &request, engine, stop: &stop, wire, desk }.run().await
-    };
-    let trust = TrustedBy::CertSecretRef;
-    let limited = Limited { kind: "OCI", url, trust, timeout, stop: &stop, cancel };
-    limited.run(work).await
+        .map_err(|error| OciError::tree(request.shown_url(), "spec.ignore", error))?;
+    let stop = Stop::new(Instant::now() + request.timeout, cancel.child_token());
+    let work = async { Attempt::new(&request, engine, &stop)?.run().await };
+    limited(&request, &stop, cancel).run(work).await
+}
+
+/// The tag that the request's reference means.
+///
+/// # Errors
+/// As [`fetch_with`].
+pub(crate) async fn choose_tag(
+    request: &OciRequest,
+    engine: &dyn Engine,
+    cancel: &CancellationToken,
+) -> Result<String, OciError> {
+    let stop = Stop::new(Instant::now() + request.timeout, cancel.child_token());
+    let work = async { Attempt::new(request, engine, &stop)?.target().await };
+    let target = limited(request, &stop, cancel).run(work).await?;
+    Ok(target.tag)
+}
+
+fn limited<'a>(request: &OciRequest, stop: &'a Stop, cancel: &'a CancellationToken) -> Limited<'a> {
+    let (url, timeout, trust) = (request.shown_url(), request.timeout, TrustedBy::CertSecretRef);
+    Limited { kind: "OCI", url, trust, timeout, stop, cancel }
 }
 
 /// A fetch of one repository: what is asked for, and how far it is.
@@ -102,6 +113,16 @@ struct Target {
     tag: String,
     /// None where the registry says so only together with the manifest.
     digest: Option<Digest>,
+}
+
+impl<'a> Attempt<'a> {
+    fn new(request: &'a OciRequest, engine: &'a dyn Engine, stop: &'a Stop) -> Result<Self, OciError> {
+        let name = RepositoryName::parse(&request.url, request.insecure);
+        let name = name.map_err(|why| OciError::UrlRefused { url: request.shown_url(), why })?;
+        let wire = Wire::new(request, name, stop)?;
+        let desk = Desk::new(request.limits.artifact_bytes, request.room.clone(), stop);
+        Ok(Self { request, engine, stop, wire, desk })
+    }
 }
 
 impl Attempt<'_> {
@@ -145,7 +166,7 @@ impl Attempt<'_> {
                 let asked = Range {
                     semver: range.clone(),
                     filter: filter.clone(),
-                    is_of_charts: self.request.media_type.as_deref() == Some(request::CHART),
+                    is_of_charts: self.request.media_type.as_deref() == Some(CHART),
                     most: self.request.limits.tags,
                 };
                 // Pure, and so that nothing is asked of anyone for what can bring nothing.
@@ -218,7 +239,7 @@ impl Attempt<'_> {
         if self.request.operation == LayerOperation::Copy {
             let (bytes, room) = self.copy(&blob, layer.size).await?;
             let artifact = Artifact { digest, bytes, files: 1, unpacked_bytes: layer.size };
-            return Ok(Fetched { revision, artifact, notes, metadata, verified: None, room });
+            return Ok(Fetched { revision, artifact, notes, metadata, verified: None, chart: None, room });
         }
         let manifests = self.desk.answers.len();
         self.desk.answers.push(blob);
@@ -232,7 +253,7 @@ impl Attempt<'_> {
                 let digest = Digest::of(&brought.bytes);
                 let artifact = Artifact { digest, bytes: brought.bytes, files, unpacked_bytes };
                 let room = brought.held;
-                Ok(Fetched { revision, artifact, notes, metadata, verified: None, room })
+                Ok(Fetched { revision, artifact, notes, metadata, verified: None, chart: None, room })
             }
             Reply::Unread(unread) => Err(unread.of(self.request, &revision.to_string())),
             _ => Err(self.internal("the reader answers another question")),

@@ -16,7 +16,7 @@ use crate::attempt::Room;
 use crate::tree::TreeLimits;
 
 /// The media type of a chart's layer, by which Helm's tags are known.
-pub(super) const CHART: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
+pub(crate) const CHART: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
 
 /// Which artifact is wanted: `spec.ref` of an OCIRepository. Where several fields are set, Flux's order is digest, semver, tag;
 /// [`OciReference::from_spec`] keeps it.

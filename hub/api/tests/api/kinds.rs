@@ -105,7 +105,7 @@ async fn tokens_of_service_accounts_end_with_them() -> Result<()> {
     .await
 }
 
-/// One of each of Flux's kinds that nothing is done with yet.
+/// One of each of Flux's kinds besides those that deploy, and Git repositories.
 const FLUX: &str = r#"
 apiVersion: source.toolkit.fluxcd.io/v1
 kind: Bucket

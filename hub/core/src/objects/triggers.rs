@@ -139,6 +139,11 @@ pub async fn on_change(
         }
         kind if kind.is_source() && asks && after.is_some() && kind.get().reconciled => {
             tx.enqueue(Queue::Source, &[object.uid]).await?;
+            if kind == KindId::HelmRepository {
+                // Its charts are fetched from where it says.
+                let charts = users(tx, object, PipelineRole::Source).await?;
+                tx.enqueue(Queue::Source, &charts).await?;
+            }
         }
         KindId::ConfigMap => {
             wake_rendered(tx, object).await?;
@@ -158,6 +163,8 @@ pub async fn on_change(
             tx.enqueue(Queue::ManagementCluster, &managing).await?;
             let sources = users(tx, object, PipelineRole::Source).await?;
             tx.enqueue(Queue::Source, &sources).await?;
+            let charts = tx.sources_by_sources(object.kind, &object.namespace, &object.name).await?;
+            tx.enqueue(Queue::Source, &charts).await?;
             // Of what is neither, only Receivers refer to something: their paths follow its token.
             let receivers = users(tx, object, PipelineRole::Other).await?;
             tx.enqueue(Queue::Receiver, &receivers).await?;

@@ -14,6 +14,7 @@ use roadstead_budget::MemoryBudget;
 use roadstead_model::{Digest, ResourceUid, Revision};
 use roadstead_sources::bucket::{BucketLimits, KnownBucket};
 use roadstead_sources::git::KnownServer;
+use roadstead_sources::helm::{HelmLimits, KnownIndex};
 use roadstead_sources::oci::{KnownRegistry, OciLimits};
 use roadstead_sources::{Desk, Ended, Engine, Line, MOST_QUESTION, Room};
 use roadstead_sources::{FetchError, GitLimits, Outcome, Source, read};
@@ -37,6 +38,8 @@ const WALL: Duration = Duration::from_secs(660);
 const REPLY: u64 = 1 << 20;
 /// What indexing a pack takes of memory for each object, and then some.
 const PER_OBJECT: u64 = 256;
+/// What an index takes of memory for each version of a chart.
+const PER_VERSION: u64 = 512;
 /// An artifact is in memory as such and sealed.
 const COPIES: u64 = 2;
 
@@ -59,6 +62,7 @@ pub(crate) struct Known {
     pub(crate) git: KnownServer,
     pub(crate) registry: KnownRegistry,
     pub(crate) bucket: KnownBucket,
+    pub(crate) index: KnownIndex,
 }
 
 impl KnownServers {
@@ -167,6 +171,19 @@ pub(crate) fn bucket_limits(workers: &Workers, mut limits: BucketLimits) -> Buck
     limits.tree.file_bytes = limits.tree.file_bytes.min(workers.readers.settings().memory / 2);
     limits.index_bytes = limits.index_bytes.min(workers.artifacts.size() / COPIES);
     limits.artifact_bytes = limits.artifact_bytes.min(workers.artifacts.size() / COPIES);
+    limits
+}
+
+/// The same of Helm's repositories and charts, whose files are read one by one.
+pub(crate) fn helm_limits(workers: &Workers, mut limits: HelmLimits) -> HelmLimits {
+    let memory = workers.readers.settings().memory;
+    let most = workers.artifacts.size() / COPIES;
+    limits.index_artifact_bytes = limits.index_artifact_bytes.min(most);
+    limits.chart_bytes = limits.chart_bytes.min(most);
+    limits.source.file_bytes = limits.source.file_bytes.min(memory / 2);
+    // A version of a chart is some hundred bytes while an index is read.
+    limits.versions = limits.versions.min(usize::try_from(memory / PER_VERSION).unwrap_or(usize::MAX));
+    limits.values_memory = limits.values_memory.min(usize::try_from(memory / 2).unwrap_or(usize::MAX));
     limits
 }
 

@@ -69,23 +69,26 @@ impl IncludedArtifact {
             from: given(&self.include.from_path).unwrap_or_default(),
             to: given(&self.include.to_path).unwrap_or_else(|| repository.clone()),
             repository,
-            artifact: Arc::new(Blob {
-                store: sources.store.clone(),
-                room: sources.options.workers.as_ref().map(fetch::room),
-                digest: self.digest,
-                most,
-            }),
+            artifact: Arc::new(Blob { most, ..Blob::new(sources, self.digest) }),
         }
     }
 }
 
 /// An artifact where it is stored.
 #[derive(Clone)]
-struct Blob {
+pub(super) struct Blob {
     store: Store,
     room: Option<Room>,
     digest: Digest,
     most: u64,
+}
+
+impl Blob {
+    /// An artifact of a source, as large as one may be.
+    pub(super) fn new(sources: &Sources, digest: Digest) -> Self {
+        let room = sources.options.workers.as_ref().map(fetch::room);
+        Self { store: sources.store.clone(), room, digest, most: sources.most_of_a_source() }
+    }
 }
 
 impl std::fmt::Debug for Blob {

@@ -1,7 +1,9 @@
 //! OCIRepository: what its spec asks for, as a source.
 
 use roadstead_api::OciRepository;
-use roadstead_api::source::{BucketProvider, OciLayerOperation, OciRepositorySpec, OciVerificationProvider};
+use roadstead_api::source::{
+    BucketProvider, OciLayerOperation, OciRepositorySpec, OciVerification, OciVerificationProvider,
+};
 use roadstead_hub_store::{StoreError, Stored};
 use roadstead_model::{Reason, Revision};
 use roadstead_outbound::Purpose;
@@ -13,7 +15,7 @@ use crate::sources::secrets::{SourceSecret, SourceSecrets};
 use crate::sources::{Asked, SourceKind, fetch, notes};
 
 /// What of the status says by whose keys the artifact was verified.
-const KEYS: &str = "observedVerificationKeys";
+pub(super) const KEYS: &str = "observedVerificationKeys";
 
 /// The kind.
 pub(super) struct Oci;
@@ -45,14 +47,13 @@ impl SourceKind for Oci {
         stored: &Stored,
         secrets: &SourceSecrets,
     ) -> Result<Vec<(&'static str, Value)>, StoreError> {
-        let verification = verification(&stored.decode::<OciRepository>()?.spec, secrets);
-        let verification = verification.and_then(Result::ok);
-        Ok(verification.map_or_else(Vec::new, |trust| vec![(KEYS, trust.digest().to_string().into())]))
+        let spec = stored.decode::<OciRepository>()?.spec;
+        Ok(verdict(spec.verify.as_ref(), &spec.url, secrets))
     }
 
     fn unverifiable(&self, stored: &Stored, secrets: &SourceSecrets) -> Result<Option<String>, StoreError> {
-        let verification = verification(&stored.decode::<OciRepository>()?.spec, secrets);
-        Ok(verification.and_then(Result::err))
+        let spec = stored.decode::<OciRepository>()?.spec;
+        Ok(verification(spec.verify.as_ref(), &spec.url, secrets).and_then(Result::err))
     }
 
     fn source(&self, asked: Asked<'_>) -> Result<Result<Box<dyn Source>, String>, StoreError> {
@@ -86,7 +87,7 @@ impl SourceKind for Oci {
         request.insecure = spec.insecure;
         request.timeout = notes::timeout(asked.spec);
         // It is refused before; without anybody who is trusted nothing is fetched in any case.
-        request.verify = match verification(&spec, asked.secrets).transpose() {
+        request.verify = match verification(spec.verify.as_ref(), &spec.url, asked.secrets).transpose() {
             Ok(trust) => trust,
             Err(why) => return Ok(Err(why)),
         };
@@ -107,16 +108,33 @@ fn unsupported(spec: &OciRepositorySpec) -> Option<&'static str> {
         Some(BucketProvider::Gcp) => Some("spec.provider gcp"),
         Some(BucketProvider::Generic) | None => None,
     };
-    let notation = |provider| provider == OciVerificationProvider::Notation;
-    let notation = spec.verify.as_ref().is_some_and(|verify| notation(verify.provider));
-    let verify = notation.then_some("spec.verify.provider notation");
+    let verify = spec.verify.as_ref().and_then(unsupported_verification);
     let account = spec.service_account_name.is_some().then_some("spec.serviceAccountName");
     verify.or(account).or(provider)
 }
 
-/// Who is to have signed, or why nobody can have: without a way to know, nothing is fetched.
-fn verification(spec: &OciRepositorySpec, secrets: &SourceSecrets) -> Option<Result<Verification, String>> {
-    let verify = spec.verify.as_ref()?;
+/// The field of `spec.verify` that this version cannot act on.
+pub(super) fn unsupported_verification(verify: &OciVerification) -> Option<&'static str> {
+    (verify.provider == OciVerificationProvider::Notation).then_some("spec.verify.provider notation")
+}
+
+/// What the status notes of whom is trusted.
+pub(super) fn verdict(
+    verify: Option<&OciVerification>,
+    what: &str,
+    secrets: &SourceSecrets,
+) -> Vec<(&'static str, Value)> {
+    let verification = verification(verify, what, secrets).and_then(Result::ok);
+    verification.map_or_else(Vec::new, |trust| vec![(KEYS, trust.digest().to_string().into())])
+}
+
+/// Who is to have signed `what`, or why nobody can have: without a way to know, nothing is fetched.
+pub(super) fn verification(
+    verify: Option<&OciVerification>,
+    what: &str,
+    secrets: &SourceSecrets,
+) -> Option<Result<Verification, String>> {
+    let verify = verify?;
     let failed = |provider: &str, why: String| {
         format!("failed to verify the signature using provider '{provider}': {why}")
     };
@@ -132,8 +150,7 @@ fn verification(spec: &OciRepositorySpec, secrets: &SourceSecrets) -> Option<Res
     if keys.is_empty() {
         let named = secrets.signers.as_ref().map(SourceSecret::named).unwrap_or_default();
         let why = "has no public keys: want entries *.pub, as `cosign generate-key-pair` makes them";
-        let url = &spec.url;
-        let why = format!("no matching signatures were found for '{url}': {named} {why}");
+        let why = format!("no matching signatures were found for '{what}': {named} {why}");
         return Some(Err(failed("cosign", why)));
     }
     Some(Ok(Verification::Cosign(keys)))
@@ -148,7 +165,7 @@ fn use_secrets(request: &mut OciRequest, secrets: &SourceSecrets) -> Result<(), 
     Ok(())
 }
 
-fn logins(secret: &SourceSecret) -> Result<RegistryLogins, String> {
+pub(super) fn logins(secret: &SourceSecret) -> Result<RegistryLogins, String> {
     for (key, bare) in [(".dockerconfigjson", false), (".dockercfg", true)] {
         if let Some(text) = secret.text(key)? {
             return RegistryLogins::parse(&text, bare).map_err(|why| format!("key {key}: {why}"));

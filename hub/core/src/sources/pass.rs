@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_api::{
-    AnySource, AnySourceStatus, Artifact, Condition, ConditionStatus, PipelineRole, SourceSpec, SourceStatus,
-    Time,
+    AnySource, AnySourceStatus, Artifact, Condition, ConditionStatus, KindId, PipelineRole, SourceSpec,
+    SourceStatus, Time,
 };
 use roadstead_budget::PoolName;
 use roadstead_hub_store::{AtRest, Stored};
@@ -16,8 +16,9 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use crate::HubError;
-use crate::objects::conditions::{self, READY, SUSPENDED};
+use crate::objects::conditions::{self, READY, STALLED, SUSPENDED};
 use crate::objects::{status, triggers};
+use crate::sources::charts::Origin;
 use crate::sources::includes::{self, IncludedArtifact};
 use crate::sources::{Asked, SourceKind, Sources, failed, fetch, kind, limits, notes};
 
@@ -28,9 +29,13 @@ pub(super) const LOGGER: &str = "controllers.Source";
 const ARTIFACT_IN_STORAGE: &str = "ArtifactInStorage";
 /// The type of the condition that says whether what is fetched is signed as it is asked for. Absent where nothing is asked.
 const SOURCE_VERIFIED: &str = "SourceVerified";
+/// The types of the conditions that are True while a Helm repository or a chart cannot be received, or a chart not be made.
+const FETCH_FAILED: &str = "FetchFailed";
+const BUILD_FAILED: &str = "BuildFailed";
 /// Reasons of that condition.
-const UNVERIFIED: [Reason; 5] = [
+const UNVERIFIED: [Reason; 6] = [
     Reason::VerificationError,
+    Reason::ChartVerificationError,
     Reason::InvalidVerificationMode,
     Reason::InvalidGitObject,
     Reason::InvalidTagSignature,
@@ -61,6 +66,8 @@ pub struct FetchJob {
     known: Option<Revision>,
     /// What the status notes of how it was verified, and of what it includes.
     verdict: Vec<(&'static str, Value)>,
+    /// What it notes of each fetch that went well.
+    looked: Vec<(&'static str, Value)>,
     pub(super) seen: Stored,
     spec: SourceSpec,
     handles: Option<String>,
@@ -105,11 +112,48 @@ impl FetchJob {
     }
 }
 
+/// A source, and what is known of it.
+struct About<'a> {
+    stored: &'a Stored,
+    spec: &'a SourceSpec,
+    origin: Option<&'a Origin>,
+}
+
+/// Why a source is not Ready.
+struct Failure {
+    reason: Reason,
+    message: String,
+    /// Nothing changes before somebody changes the spec, or what it refers to.
+    is_stalled: bool,
+}
+
+impl Failure {
+    fn waiting(reason: Reason, message: String) -> Self {
+        Self { reason, message, is_stalled: false }
+    }
+
+    /// What says so besides Ready, of kinds that have such conditions.
+    fn condition(&self, kind: KindId) -> Option<&'static str> {
+        let is_of_helm = matches!(kind, KindId::HelmRepository | KindId::HelmChart);
+        let is_of_building = matches!(
+            self.reason,
+            Reason::ChartPackageError
+                | Reason::ChartVerificationError
+                | Reason::DependencyBuildError
+                | Reason::MetadataPatchError
+                | Reason::ValuesFilesError
+        );
+        is_of_helm.then_some(if is_of_building { BUILD_FAILED } else { FETCH_FAILED })
+    }
+}
+
 /// A source that is to be fetched.
 struct Wanted {
     source: Box<dyn Source>,
     /// What its status notes of how it is verified.
     verdict: Vec<(&'static str, Value)>,
+    /// What it notes of each fetch that went well.
+    looked: Vec<(&'static str, Value)>,
     included: Vec<IncludedArtifact>,
 }
 
@@ -139,6 +183,7 @@ impl Sources {
         if let Some(url) = kind.url(&stored)? {
             spec.url = url;
         }
+        spec.interval = spec.interval.or_else(|| kind.default_interval());
         let status = status.unwrap_or_default();
         if spec.suspend {
             self.write_source_status(&stored, |status, generation| {
@@ -147,15 +192,28 @@ impl Sources {
             .await?;
             return Ok(FetchPlan::Nothing(now + LONG));
         }
+        if kind.is_static(&stored)? {
+            // What an older version, or another spec, left there.
+            self.write_any_status(&stored, |status, _| *status = AnySourceStatus::default()).await?;
+            return Ok(FetchPlan::Nothing(now + LONG));
+        }
+        let handles = triggers::request(&stored);
+        let origin = match self.origin_of(&stored, Some(&status)).await? {
+            Ok(origin) => origin,
+            Err(why) => return self.cannot_plan(&stored, &spec, handles, why).await,
+        };
+        if let Some(origin) = &origin {
+            origin.lend(&mut spec)?;
+        }
         if let Some(until) = self.limits.until(&stored, &spec, now) {
             self.note_limit(&stored, until, now).await?;
             return Ok(FetchPlan::Nothing(limits::again(&stored, until)));
         }
-        let handles = triggers::request(&stored);
         let grace = self.store.source_grace(uid, &spec.url, now).await?;
         let pinned = self.store.wanted_artifact(uid).await?;
         let asked = handles.is_some() && handles != status.source.last_handled_reconcile_at;
-        match self.asked_for(&stored, kind, &spec, pinned.as_ref(), (grace, asked)).await? {
+        let about = About { stored: &stored, spec: &spec, origin: origin.as_ref() };
+        match self.asked_for(kind, &about, pinned.as_ref(), (grace, asked)).await? {
             Ok(wanted) if pinned.is_some() => {
                 let verdict = wanted.noted();
                 let job = FetchJob {
@@ -163,6 +221,7 @@ impl Sources {
                     pinned,
                     known: None,
                     verdict,
+                    looked: wanted.looked,
                     seen: stored,
                     spec,
                     handles: None,
@@ -180,36 +239,58 @@ impl Sources {
                     .await?;
                 }
                 let known = self.known_revision(&stored, &status, &wanted).await?;
-                let (verdict, source) = (wanted.noted(), wanted.source);
-                let job =
-                    FetchJob { source, pinned, known, verdict, seen: stored, spec, handles, asked, grace };
+                let verdict = wanted.noted();
+                let Wanted { source, looked, .. } = wanted;
+                let job = FetchJob {
+                    source,
+                    pinned,
+                    known,
+                    verdict,
+                    looked,
+                    seen: stored,
+                    spec,
+                    handles,
+                    asked,
+                    grace,
+                };
                 Ok(FetchPlan::Fetch(Box::new(job)))
             }
-            Err((reason, message)) => {
-                self.source_failed(&stored, &spec, handles, reason, &message).await?;
-                let later = interval(&spec).max(RETRY);
-                let later = if includes::is_waiting(reason) { later.min(WAITING) } else { later };
-                Ok(FetchPlan::Nothing(now + later))
-            }
+            Err(why) => self.cannot_plan(&stored, &spec, handles, why).await,
         }
+    }
+
+    /// Says why a source cannot be fetched as its spec asks for it.
+    async fn cannot_plan(
+        &self,
+        stored: &Stored,
+        spec: &SourceSpec,
+        handles: Option<String>,
+        (reason, message): (Reason, String),
+    ) -> Result<FetchPlan, HubError> {
+        self.source_failed(stored, spec, handles, &Failure::waiting(reason, message)).await?;
+        let later = interval(spec).max(RETRY);
+        let later = if waits(reason) { later.min(WAITING) } else { later };
+        Ok(FetchPlan::Nothing(self.clock.now() + later))
     }
 
     /// The source as its spec and its Secret have it, with how it is verified, or why it cannot be fetched.
     async fn asked_for(
         &self,
-        stored: &Stored,
         kind: &dyn SourceKind,
-        spec: &SourceSpec,
+        about: &About<'_>,
         pinned: Option<&Revision>,
         (grace, afresh): (Option<Timestamp>, bool),
     ) -> Result<Result<Wanted, (Reason, String)>, HubError> {
+        let About { stored, spec, origin } = *about;
         if let Some(field) = kind.unsupported(stored)? {
             let message = format!(
                 "{field} is not supported by this version of Roadstead; nothing was fetched. Remove it to go on"
             );
             return Ok(Err((kind.failed(), message)));
         }
-        let secrets = match self.secrets_of(stored, spec).await? {
+        // A chart is sent its repository's.
+        let whose = origin.map_or(stored, |origin| &origin.stored);
+        let secrets = match self.secrets_of(stored, whose, spec).await? {
             Ok(secrets) => secrets,
             Err(why) => return Ok(Err(why)),
         };
@@ -226,6 +307,7 @@ impl Sources {
             stored,
             spec,
             pinned,
+            origin,
             secrets: &secrets,
             tolerated: grace.and_then(|_| authority(&spec.url)),
             include: included.iter().map(|one| one.include(self, most_bytes)).collect(),
@@ -239,12 +321,13 @@ impl Sources {
             if let Some(workers) = &self.options.workers {
                 source.reserve_in(fetch::room(workers));
             }
-            Wanted { source, verdict, included }
+            let looked = origin.map_or_else(Vec::new, Origin::told);
+            Wanted { source, verdict, looked, included }
         }))
     }
 
     /// Bytes of the files of one source: what a builder holds of them, and what it makes of them, is to fit into its memory.
-    fn most_of_a_source(&self) -> u64 {
+    pub(super) fn most_of_a_source(&self) -> u64 {
         self.options.budget.pool(PoolName::Workers).size() / 4
     }
 
@@ -326,7 +409,8 @@ impl Sources {
                 if error.is_for_want_of_memory() {
                     message.push_str("; more fit with more memory (--memory-budget)");
                 }
-                self.source_failed(&job.seen, &job.spec, job.handles.clone(), reason, &message).await?;
+                let failure = Failure { is_stalled: error.is_stalled(), ..Failure::waiting(reason, message) };
+                self.source_failed(&job.seen, &job.spec, job.handles.clone(), &failure).await?;
                 if error.is_transient() {
                     return Ok(next.min(now + RETRY.max(interval(&job.spec).min(LONG) / 10)));
                 }
@@ -344,9 +428,11 @@ impl Sources {
         let now = self.clock.now();
         let tolerated = job.tolerated();
         let Some(kind) = kind(job.seen.kind) else { return Ok(()) };
-        let message = kind.stored_message(revision);
+        let told = kind.succeeded(revision, fetched);
         let mut observed = kind.observed(&job.seen)?;
+        observed.extend(fetched.map_or_else(Vec::new, |fetched| kind.observed_of(fetched)));
         observed.extend(job.verdict.iter().cloned());
+        let looked = job.looked.clone();
         if job.grace.is_some() && tolerated.is_none() {
             // It needs none, and is not to need one later: where a name leads may change.
             self.store.end_source_grace(job.seen.uid).await?;
@@ -354,7 +440,14 @@ impl Sources {
         let changed = self
             .write_any_status(&job.seen, |status, generation| {
                 let of_all = &mut status.source;
-                let over = [SUSPENDED, includes::INCLUDE_UNAVAILABLE, limits::RATE_LIMITED];
+                let over = [
+                    SUSPENDED,
+                    STALLED,
+                    FETCH_FAILED,
+                    BUILD_FAILED,
+                    includes::INCLUDE_UNAVAILABLE,
+                    limits::RATE_LIMITED,
+                ];
                 of_all.conditions.retain(|condition| !over.contains(&condition.type_.as_str()));
                 of_all.last_handled_reconcile_at =
                     job.handles.clone().or(of_all.last_handled_reconcile_at.take());
@@ -362,7 +455,7 @@ impl Sources {
                     let artifact = &fetched.artifact;
                     of_all.artifact = Some(Artifact {
                         digest: artifact.digest.to_string(),
-                        path: format!("artifacts/{}.tar.gz", artifact.digest.hex()),
+                        path: format!("artifacts/{}.{}", artifact.digest.hex(), kind.extension()),
                         url: String::new(),
                         revision: revision.to_string(),
                         last_update_time: Time(now),
@@ -372,13 +465,17 @@ impl Sources {
                     note_observed(&mut status.more, observed);
                     note_verdict(&mut of_all.conditions, fetched.verified.as_deref(), generation, now);
                 }
+                note_observed(&mut status.more, looked);
                 let status = &mut status.source;
+                let kept = || in_storage(&status.conditions);
+                let (reason, message) =
+                    told.or_else(kept).unwrap_or_else(|| (Reason::Succeeded, kind.stored_message(revision)));
                 for condition in [READY, ARTIFACT_IN_STORAGE] {
                     conditions::set(
                         &mut status.conditions,
                         condition,
                         ConditionStatus::True,
-                        Reason::Succeeded,
+                        reason,
                         &message,
                         generation,
                         now,
@@ -410,10 +507,11 @@ impl Sources {
         seen: &Stored,
         spec: &SourceSpec,
         handles: Option<String>,
-        reason: Reason,
-        message: &str,
+        failure: &Failure,
     ) -> Result<(), HubError> {
         let now = self.clock.now();
+        let Failure { reason, is_stalled, .. } = *failure;
+        let message = failure.message.as_str();
         let changed = self
             .write_source_status(seen, |status, generation| {
                 limits::is_over(&mut status.conditions);
@@ -434,6 +532,22 @@ impl Sources {
                     );
                 } else {
                     status.conditions.retain(|condition| condition.type_ != includes::INCLUDE_UNAVAILABLE);
+                }
+                let trouble = failure.condition(seen.kind);
+                for type_ in [FETCH_FAILED, BUILD_FAILED, STALLED] {
+                    if trouble == Some(type_) || type_ == STALLED && is_stalled {
+                        conditions::set(
+                            &mut status.conditions,
+                            type_,
+                            ConditionStatus::True,
+                            reason,
+                            message,
+                            generation,
+                            now,
+                        );
+                    } else {
+                        status.conditions.retain(|condition| condition.type_ != type_);
+                    }
                 }
                 for condition in [Some(READY), of_verifying].into_iter().flatten() {
                     conditions::set(
@@ -500,6 +614,17 @@ impl Sources {
         }
         Ok(())
     }
+}
+
+/// The reason and the message of the artifact that is there.
+fn in_storage(conditions: &[Condition]) -> Option<(Reason, String)> {
+    let condition = conditions::find(conditions, ARTIFACT_IN_STORAGE)?;
+    Some((Reason::parse(&condition.reason)?, condition.message.clone()))
+}
+
+/// Whether a reason goes away without anyone changing the spec.
+fn waits(reason: Reason) -> bool {
+    includes::is_waiting(reason) || matches!(reason, Reason::NoSourceArtifact | Reason::SourceUnavailable)
 }
 
 /// Says whose signatures were verified, or nothing where none were asked for.

@@ -10,6 +10,11 @@ use crate::objects::conditions;
 use crate::sources::Sources;
 use crate::sources::pass::{FetchJob, LOGGER};
 
+/// Whether a revision is the one that is wanted, by whatever name: by its content, where it has one.
+fn is_the_same(found: &Revision, wanted: &Revision) -> bool {
+    found.content() == wanted.content() && (found.content().is_some() || found == wanted)
+}
+
 impl Sources {
     /// Records what came of fetching a revision to which an applier is pinned, and has those that use the source look at it.
     pub(super) async fn record_pinned(
@@ -20,7 +25,7 @@ impl Sources {
     ) -> Result<(), HubError> {
         let now = self.clock.now();
         let (failure, artifact) = match outcome {
-            Ok(Outcome::Fetched(fetched)) if fetched.revision.content() == revision.content() => {
+            Ok(Outcome::Fetched(fetched)) if is_the_same(&fetched.revision, revision) => {
                 let artifact = &fetched.artifact;
                 self.store.put_blob(artifact.digest, &artifact.bytes, AtRest::Sealed, now).await?;
                 (String::new(), Some(artifact.digest))

@@ -10,6 +10,7 @@ use roadstead_outbound::{ClientIdentity, Guard, ProxyServer, Secret};
 use url::Url;
 
 use crate::HubError;
+use crate::identity::access::ALLOWED_HOSTS;
 use crate::sources::{Sources, kind};
 
 /// Those that a spec names.
@@ -109,6 +110,11 @@ impl SourceSecret {
         Ok((ca, identity))
     }
 
+    /// Whether it has any of these.
+    pub(super) fn has_certificates(&self) -> bool {
+        ["ca.crt", "caFile", "tls.crt", "certFile", "tls.key", "keyFile"].iter().any(|key| self.has(key))
+    }
+
     /// The certificate to show, by the names that are read beside a login.
     pub(super) fn identity(&self) -> Result<Option<ClientIdentity>, String> {
         self.identity_of(["tls.crt"; 2], ["tls.key"; 2])
@@ -141,10 +147,12 @@ impl SourceSecret {
 }
 
 impl Sources {
-    /// The Secrets of a source that it may use, or the reason and the message of its condition.
+    /// The Secrets of a source that it may use, or the reason and the message of its condition. `whose` spec names those that are sent: of
+    /// a chart, that of its repository.
     pub(super) async fn secrets_of(
         &self,
         stored: &Stored,
+        whose: &Stored,
         spec: &SourceSpec,
     ) -> Result<Result<SourceSecrets, (Reason, String)>, HubError> {
         let mut all = SourceSecrets::default();
@@ -178,7 +186,12 @@ impl Sources {
                 Some(sts) if field.starts_with("sts.") => &sts.endpoint,
                 _ => &spec.url,
             };
-            if is_shown && let Err(why) = self.access.may_send(stored, &found, to).await? {
+            if is_shown && let Err(why) = self.access.may_send(whose, &found, to).await? {
+                return Ok(Err((Reason::AccessDenied, why)));
+            }
+            if field == "secretRef"
+                && let Err(why) = self.may_pass_on(whose, &found).await?
+            {
                 return Ok(Err((Reason::AccessDenied, why)));
             }
             *place = Some(secret);
@@ -190,6 +203,23 @@ impl Sources {
         let kind = kind(stored.kind);
         let unverifiable = kind.map(|kind| kind.unverifiable(stored, &all)).transpose()?.flatten();
         Ok(unverifiable.map_or(Ok(all), |why| Err((Reason::VerificationError, why))))
+    }
+
+    /// Whether a HelmRepository may send a Secret to all hosts that its index names, where it asks for that: one that Git wrote only where
+    /// the Secret may go anywhere.
+    async fn may_pass_on(&self, whose: &Stored, secret: &Stored) -> Result<Result<(), String>, HubError> {
+        const ANYWHERE: &str = "https://*";
+        if whose.object["spec"]["passCredentials"] != true {
+            return Ok(Ok(()));
+        }
+        let allowed = self.access.may_send(whose, secret, ANYWHERE).await?;
+        Ok(allowed.map_err(|_| {
+            format!(
+                "a Kustomization wrote this source, and with spec.passCredentials Secret '{}/{}' would go to any host that its index \
+                 names: to allow that, annotate the Secret: {ALLOWED_HOSTS}=*",
+                secret.namespace, secret.name
+            )
+        }))
     }
 
     /// Whose signatures a source trusts, or why that cannot be known. It is sent nowhere.

@@ -240,6 +240,78 @@ async fn a_child_source_sends_no_credential_to_a_server_that_nobody_used_it_for(
     Ok(())
 }
 
+/// A chart is fetched with its repository's Secret, which is asked for by the repository's rights, also where that is a registry and does
+/// nothing itself.
+#[tokio::test]
+async fn a_chart_is_sent_no_credential_that_its_repository_may_not_send() -> Result<()> {
+    let repository = |space: &str, name: &str, url: &str, more: Value| {
+        let mut object = json!({ "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "HelmRepository",
+            "metadata": { "namespace": space, "name": name },
+            "spec": { "url": url, "secretRef": { "name": "login" } } });
+        for (key, value) in more.as_object().into_iter().flatten() {
+            object["spec"][key] = value.clone();
+        }
+        object
+    };
+    let chart = |space: &str, name: &str| {
+        json!({ "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "HelmChart",
+            "metadata": { "namespace": space, "name": name },
+            "spec": { "interval": "1h", "chart": "app", "sourceRef": { "kind": "HelmRepository", "name": name } } })
+    };
+    let registry = || json!({ "type": "oci" });
+    let files = [file(
+        "root/sources.yaml",
+        &[
+            repository("flux-system", "evil", "oci://evil.test/charts", registry()),
+            repository("flux-system", "good", "oci://charts.example.com/more", registry()),
+            repository("flux-system", "index", "https://charts.example.com", json!({})),
+            repository(
+                "flux-system",
+                "passes",
+                "https://charts.example.com",
+                json!({ "passCredentials": true }),
+            ),
+            chart("flux-system", "good"),
+        ],
+    )];
+    let site = team_a(json!({}), &files).await?;
+    let metadata = json!({ "namespace": "team-a", "name": "login" });
+    let data = json!({ "username": "u", "password": "p" });
+    site.apply(json!({ "apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data }))
+        .await?;
+    site.apply(repository("team-a", "used", "oci://charts.example.com/charts", registry())).await?;
+    site.apply(repository("team-a", "http", "https://charts.example.com", json!({}))).await?;
+    site.process("team-a", "app").await?;
+    // A person's charts of what Git wrote, and Git's of that.
+    for name in ["evil", "used"] {
+        site.apply(chart("team-a", name)).await?;
+    }
+    let plan = async |kind: KindId, name: &str| -> Result<bool> {
+        let uid = site.stored(kind, "team-a", name).await?.uid;
+        let planned = site.hub.sources.plan_fetch(uid).await?;
+        Ok(matches!(planned, FetchPlan::Fetch(job) if job.source.has_credentials()))
+    };
+    for (kind, name, allow) in [
+        (KindId::HelmChart, "evil", "fleet.roadstead.dev/allowed-hosts=evil.test"),
+        (KindId::HelmRepository, "passes", "fleet.roadstead.dev/allowed-hosts=*"),
+    ] {
+        ensure!(!plan(kind, name).await?, "{name} is fetched with the credential");
+        let (reason, message) = site.ready(kind, "team-a", name).await?;
+        ensure!(reason == "AccessDenied" && message.contains(allow), "{reason}: {message}");
+    }
+    for (kind, name) in [
+        (KindId::HelmChart, "good"),
+        (KindId::HelmChart, "used"),
+        (KindId::HelmRepository, "index"),
+        (KindId::HelmRepository, "http"),
+    ] {
+        ensure!(plan(kind, name).await?, "{name}: what a person used it for is not fetched");
+    }
+    site.annotate(KindId::Secret, "team-a", "login", "fleet.roadstead.dev/allowed-hosts", "*").await?;
+    ensure!(plan(KindId::HelmChart, "evil").await? && plan(KindId::HelmRepository, "passes").await?);
+    Ok(())
+}
+
 /// A Bucket says in other words where it is, and may have a second Secret, for the server that changes it for keys.
 #[tokio::test]
 async fn a_child_bucket_sends_no_credential_to_a_server_that_nobody_used_it_for() -> Result<()> {

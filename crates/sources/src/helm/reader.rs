@@ -1,0 +1,223 @@
+//! The reading of what Helm repositories sent, and of charts: for a process that has no network and knows neither URLs nor credentials.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use serde::{Deserialize, Serialize};
+
+use super::chart::{Chart, Found, Part, Source, Values, add_dependencies, clean, package};
+use super::index::{self, Choice, Chosen};
+use super::request::{HelmLimits, ValuesFiles};
+use super::unread::{Stage, Unread};
+use crate::attempt::{AnswerReader, Line, bring, bring_file};
+use crate::tree::{Content as _, Measure};
+
+/// Bytes that are read at once.
+const READING: usize = 256 << 10;
+
+/// What a reader is to do.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Order {
+    pub(super) limits: HelmLimits,
+    pub(super) what: What,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum What {
+    /// Read an index, and bring it in its one form.
+    Index,
+    /// Pick a version out of an index that was brought so.
+    Choose(Choice),
+    /// Make a chart of a packed one.
+    Packed(Making),
+    /// Make a chart of what lies at a path of another source's artifact.
+    Tree {
+        path: String,
+        making: Making,
+        /// The name and the version of the chart that the hub has.
+        known: Option<(String, String)>,
+    },
+}
+
+/// What is changed of a chart.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Making {
+    pub(super) values: ValuesFiles,
+    pub(super) build_metadata: Option<String>,
+}
+
+impl Making {
+    fn is_nothing(&self) -> bool {
+        self.build_metadata.is_none() && !self.values.are_any()
+    }
+}
+
+/// What came of it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Reply {
+    /// An index was brought.
+    Indexed { versions: usize, dropped: u64 },
+    /// This version is meant.
+    Chosen(Chosen),
+    /// A chart was brought.
+    Made(Made),
+    /// It is the one that the hub has.
+    Same(Made),
+    /// It cannot be read.
+    Unread(Unread),
+}
+
+/// A chart.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Made {
+    pub(super) name: String,
+    pub(super) version: String,
+    /// Whether it was packed here; else it is as it came.
+    pub(super) is_packaged: bool,
+    /// The files of values that were merged.
+    pub(super) values: Vec<String>,
+    pub(super) files: usize,
+    pub(super) unpacked_bytes: u64,
+}
+
+/// Does what `order` says, with `folder` for what is too large for memory, until it is done or `stop` is set. Gives the
+/// reply as bytes.
+pub(crate) fn read(order: &Order, folder: &Path, line: &Line, stop: &AtomicBool) -> Vec<u8> {
+    let work = Work { limits: &order.limits, folder, line, stop };
+    let reply = match &order.what {
+        What::Index => work.index(),
+        What::Choose(choice) => choice.look(work.answer()).map(Reply::Chosen),
+        What::Packed(making) => work.packed(making),
+        What::Tree { path, making, known } => work.in_tree(path, making, known.as_ref()),
+    };
+    // Texts, numbers and flags: they always become JSON.
+    serde_json::to_vec(&reply.unwrap_or_else(Reply::Unread)).unwrap_or_default()
+}
+
+struct Work<'a> {
+    limits: &'a HelmLimits,
+    folder: &'a Path,
+    line: &'a Line,
+    stop: &'a AtomicBool,
+}
+
+impl Work<'_> {
+    /// What the hub gives: there is one answer.
+    fn answer(&self) -> BufReader<AnswerReader> {
+        BufReader::with_capacity(READING, AnswerReader::new(self.line, 0, 0))
+    }
+
+    fn index(&self) -> Result<Reply, Unread> {
+        let mut loaded = index::load(self.answer(), self.limits, self.folder, self.stop)?;
+        self.bring(&mut loaded.file)?;
+        Ok(Reply::Indexed { versions: loaded.versions, dropped: loaded.dropped })
+    }
+
+    fn bring(&self, file: &mut File) -> Result<(), Unread> {
+        let size = file.metadata().map_err(|error| Unread::internal(&error))?.len();
+        bring_file(file, size, self.line).map_err(|error| Unread::Internal(error.to_string()))
+    }
+
+    fn packed(&self, making: &Making) -> Result<Reply, Unread> {
+        let chart = Chart::unpack(self.answer(), self.limits, self.folder, self.stop, Stage::Pull)?;
+        let find = |chart: &Chart, path: &str| chart.files.get(path).cloned();
+        if making.is_nothing() {
+            let mut bytes = Vec::new();
+            let most = self.limits.chart_bytes;
+            let read = AnswerReader::new(self.line, 0, 0).take(most + 1).read_to_end(&mut bytes);
+            read.map_err(|error| Unread::Internal(error.to_string()))?;
+            return self.as_it_is(&chart, &bytes);
+        }
+        self.make(chart, making, find, |path| path.to_owned())
+    }
+
+    fn in_tree(
+        &self,
+        path: &str,
+        making: &Making,
+        known: Option<&(String, String)>,
+    ) -> Result<Reply, Unread> {
+        let source = Source::unpack(self.answer(), &self.limits.source, self.folder, self.stop)?;
+        let (chart, packed) = match source.find(path, self.limits, self.stop)? {
+            Found::Folder(chart) => (chart, None),
+            Found::File(part) => {
+                let bytes = self.whole(&part)?;
+                let chart =
+                    Chart::unpack(bytes.as_slice(), self.limits, self.folder, self.stop, Stage::Reference)?;
+                (chart, Some(bytes))
+            }
+        };
+        if let Some((name, version)) = known
+            && *name == chart.metadata.name
+            && self.version(&chart, making)? == *version
+        {
+            return Ok(Reply::Same(Made { name: name.clone(), version: version.clone(), ..Made::default() }));
+        }
+        if let Some(bytes) = packed.as_ref().filter(|_| making.is_nothing()) {
+            return self.as_it_is(&chart, bytes);
+        }
+        let mut chart = chart;
+        if packed.is_none() {
+            let bounds = (self.limits, self.folder, self.stop);
+            add_dependencies(&mut chart, &source, path, bounds)?;
+        }
+        // Paths are those of the source, and not of the chart.
+        self.make(chart, making, |_, path| source.file(path), |path| format!("/{}", clean(path)))
+    }
+
+    fn version(&self, chart: &Chart, making: &Making) -> Result<String, Unread> {
+        let mut metadata = chart.metadata.clone();
+        if let Some(build) = &making.build_metadata {
+            metadata.with_build(build).map_err(|why| Unread::Failed(Stage::Metadata, why))?;
+        }
+        Ok(metadata.version)
+    }
+
+    fn whole(&self, part: &Part) -> Result<Vec<u8>, Unread> {
+        let (limit, measure) = (self.limits.chart_bytes, Measure::ChartBytes);
+        if part.size() > limit {
+            return Err(Unread::TooLarge { measure, limit, path: None });
+        }
+        Ok(part.read().map_err(|error| Unread::internal(&error))?.into_owned())
+    }
+
+    fn as_it_is(&self, chart: &Chart, bytes: &[u8]) -> Result<Reply, Unread> {
+        let mut from = io::Cursor::new(bytes);
+        bring(&mut from, bytes.len() as u64, self.line)
+            .map_err(|error| Unread::Internal(error.to_string()))?;
+        Ok(Reply::Made(made(chart)))
+    }
+
+    fn make(
+        &self,
+        mut chart: Chart,
+        making: &Making,
+        find: impl Fn(&Chart, &str) -> Option<Part>,
+        named: impl Fn(&str) -> String,
+    ) -> Result<Reply, Unread> {
+        let mut used = Vec::new();
+        if making.values.are_any() {
+            let values = Values { files: &making.values, memory: self.limits.values_memory };
+            used = values.put_into(&mut chart, find, named)?;
+        }
+        if let Some(build) = &making.build_metadata {
+            chart.set_build_metadata(build)?;
+        }
+        let (mut file, unpacked_bytes) = package(&chart, self.limits, self.folder, self.stop)?;
+        self.bring(&mut file)?;
+        Ok(Reply::Made(Made { is_packaged: true, values: used, unpacked_bytes, ..made(&chart) }))
+    }
+}
+
+fn made(chart: &Chart) -> Made {
+    Made {
+        name: chart.metadata.name.clone(),
+        version: chart.metadata.version.clone(),
+        is_packaged: false,
+        values: Vec::new(),
+        files: chart.files.len(),
+        unpacked_bytes: chart.files.values().map(|part| part.size()).sum(),
+    }
+}

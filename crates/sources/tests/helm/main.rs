@@ -1,0 +1,15 @@
+//! Helm repositories and charts: what is fetched of them, what is asked of their servers, and what servers that lie get away with.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in the helpers of its kit")]
+
+mod chart;
+mod hostile;
+mod index;
+mod kit;
+#[path = "../oci/registry.rs"]
+#[allow(dead_code, reason = "the tests of OCI repositories use more of it")]
+mod registry;
+mod server;
+#[path = "../common/source_cases.rs"]
+mod source_cases;
+mod tree;

@@ -1,0 +1,213 @@
+//! HelmChart: what its spec asks for, as a source.
+
+use std::sync::Arc;
+
+use roadstead_api::source::{HelmChartSpec, HelmRepositorySpec, ReconcileStrategy};
+use roadstead_api::{HelmChart, HelmRepository, KindId};
+use roadstead_hub_store::{StoreError, Stored};
+use roadstead_model::{Reason, Revision};
+use roadstead_outbound::Purpose;
+use roadstead_sources::helm::{ChartOrigin, RevisionOf, ValuesFiles, build_metadata};
+use roadstead_sources::oci::{RegistryLogin, RegistryLogins};
+use roadstead_sources::{ChartFacts, Fetched, HelmChartRequest, OciRequest, Source};
+use serde_json::Value;
+
+use crate::sources::charts::{OBSERVED_NAME, OBSERVED_VALUES, Origin, is_registry};
+use crate::sources::helm_repository::{bounds, login, server, way};
+use crate::sources::secrets::SourceSecrets;
+use crate::sources::{Asked, SourceKind, oci};
+
+/// The kind.
+pub(super) struct HelmCharts;
+
+impl SourceKind for HelmCharts {
+    fn failed(&self) -> Reason {
+        Reason::ChartPullError
+    }
+
+    fn unsupported(&self, stored: &Stored) -> Result<Option<&'static str>, StoreError> {
+        let spec = stored.decode::<HelmChart>()?.spec;
+        Ok(spec.verify.as_ref().and_then(oci::unsupported_verification))
+    }
+
+    fn succeeded(&self, _: &Revision, fetched: Option<&Fetched>) -> Option<(Reason, String)> {
+        fetched?.chart.as_ref().map(told)
+    }
+
+    fn extension(&self) -> &'static str {
+        "tgz"
+    }
+
+    fn observed_of(&self, fetched: &Fetched) -> Vec<(&'static str, Value)> {
+        let Some(chart) = &fetched.chart else { return Vec::new() };
+        let values = &chart.values_files;
+        let values = if values.is_empty() { Value::Null } else { Value::from(values.clone()) };
+        vec![(OBSERVED_NAME, chart.name.clone().into()), (OBSERVED_VALUES, values), (oci::KEYS, Value::Null)]
+    }
+
+    fn verdict(
+        &self,
+        stored: &Stored,
+        secrets: &SourceSecrets,
+    ) -> Result<Vec<(&'static str, Value)>, StoreError> {
+        let verify = stored.decode::<HelmChart>()?.spec.verify;
+        Ok(oci::verdict(verify.as_ref(), "the chart", secrets))
+    }
+
+    fn unverifiable(&self, stored: &Stored, secrets: &SourceSecrets) -> Result<Option<String>, StoreError> {
+        let spec = stored.decode::<HelmChart>()?.spec;
+        Ok(oci::verification(spec.verify.as_ref(), &spec.chart, secrets).and_then(Result::err))
+    }
+
+    fn source(&self, asked: Asked<'_>) -> Result<Result<Box<dyn Source>, String>, StoreError> {
+        let spec = asked.stored.decode::<HelmChart>()?.spec;
+        // It is looked up before.
+        let Some(origin) = asked.origin else { return Ok(Err("it has no source".to_owned())) };
+        let of = match origin.stored.kind {
+            KindId::HelmRepository => of_repository(&spec, origin, &asked)?,
+            kind => Ok(ChartOrigin::Tree {
+                artifact: match &origin.artifact {
+                    Some(artifact) => Arc::clone(artifact),
+                    None => return Ok(Err("its source has no artifact".to_owned())),
+                },
+                named: format!("{kind} '{}'", origin.stored.name),
+            }),
+        };
+        Ok(of.map(|of| {
+            let values = ValuesFiles {
+                paths: spec.values_files.clone(),
+                ignore_missing: spec.ignore_missing_values_files,
+            };
+            let is_in_a_tree = matches!(of, ChartOrigin::Tree { .. });
+            let follows = is_in_a_tree && spec.reconcile_strategy == Some(ReconcileStrategy::Revision);
+            let revision = match origin.revision.as_deref().filter(|_| follows) {
+                Some(revision) => RevisionOf::Source(revision),
+                None => RevisionOf::Nothing,
+            };
+            let request = HelmChartRequest {
+                build_metadata: build_metadata(revision, values.are_any(), asked.stored.generation),
+                origin: of,
+                chart: spec.chart,
+                version: spec.version.unwrap_or_default(),
+                values,
+                bounds: bounds(asked.options, asked.spec, asked.most_bytes),
+                known_name: origin.noted.name.clone(),
+                is_settled: origin.is_settled(),
+            };
+            Box::new(request) as Box<dyn Source>
+        }))
+    }
+}
+
+/// What an artifact is said to be.
+fn told(chart: &ChartFacts) -> (Reason, String) {
+    let (reason, verb) = if chart.is_packaged {
+        (Reason::ChartPackageSucceeded, "packaged")
+    } else {
+        (Reason::ChartPullSucceeded, "pulled")
+    };
+    let mut message = format!("{verb} '{}' chart with version '{}'", chart.name, chart.version);
+    if !chart.values_files.is_empty() {
+        message.push_str(&format!(" and merged values files [{}]", chart.values_files.join(" ")));
+    }
+    (reason, message)
+}
+
+fn of_repository(
+    spec: &HelmChartSpec,
+    origin: &Origin,
+    asked: &Asked<'_>,
+) -> Result<Result<ChartOrigin, String>, StoreError> {
+    let repository = origin.stored.decode::<HelmRepository>()?;
+    if let Some(provider @ ("aws" | "azure" | "gcp")) = origin.stored.object["spec"]["provider"].as_str() {
+        let why = format!(
+            "spec.provider {provider} of the HelmRepository is not supported by this version of Roadstead"
+        );
+        return Ok(Err(why));
+    }
+    let registry = match registry(spec, &repository.spec, asked) {
+        Ok(registry) => Box::new(registry),
+        Err(why) => return Ok(Err(why)),
+    };
+    if is_registry(&repository) {
+        return Ok(registry_of(registry, &repository.spec, spec, asked.secrets).map(ChartOrigin::Registry));
+    }
+    let Some(index) = &origin.artifact else { return Ok(Err("its source has no artifact".to_owned())) };
+    let server = server(&repository.spec, asked.secrets, asked.options, asked.tolerated.clone());
+    Ok(server.map(|server| ChartOrigin::Repository {
+        server: Box::new(server),
+        index: Arc::clone(index),
+        registry,
+    }))
+}
+
+/// How registries are asked for a chart, whatever their address is: as nobody.
+fn registry(
+    spec: &HelmChartSpec,
+    repository: &HelmRepositorySpec,
+    asked: &Asked<'_>,
+) -> Result<OciRequest, String> {
+    let mut request = OciRequest::new(repository.url.clone());
+    request.guard = way(asked.options, Purpose::Oci, asked.tolerated.clone());
+    request.plain_http_credentials = asked.options.outbound.plain_http_credentials;
+    request.timeout = crate::sources::notes::timeout(asked.spec);
+    if let Some(workers) = &asked.options.workers {
+        request.limits = crate::sources::fetch::oci_limits(workers, request.limits);
+        request.disk = Some(workers.disk.clone());
+    }
+    (request.ca, request.identity) = asked.secrets.of_tls()?;
+    request.verify = oci::verification(spec.verify.as_ref(), &spec.chart, asked.secrets).transpose()?;
+    Ok(request)
+}
+
+/// The same of the registry that a HelmRepository is.
+fn registry_of(
+    mut request: Box<OciRequest>,
+    repository: &HelmRepositorySpec,
+    spec: &HelmChartSpec,
+    secrets: &SourceSecrets,
+) -> Result<Box<OciRequest>, String> {
+    request.url = format!("{}/{}", repository.url.trim_end_matches('/'), spec.chart);
+    request.insecure = repository.insecure;
+    if let Some(secret) = &secrets.login {
+        let is_docker = secret.has(".dockerconfigjson") || secret.has(".dockercfg");
+        let logins = if is_docker {
+            oci::logins(secret)
+        } else {
+            login(secret).map(|login| {
+                login.map_or_else(RegistryLogins::default, |login| {
+                    // It is for this repository, and no other is asked.
+                    let (username, password) = (login.username, login.password);
+                    RegistryLogins::everywhere(RegistryLogin::Basic { username, password })
+                })
+            })
+        };
+        request.logins = logins.map_err(|why| secret.wrong(&why))?;
+        if secrets.certificates.is_none() && secret.has_certificates() {
+            (request.ca, request.identity) = secret.certificates().map_err(|why| secret.wrong(&why))?;
+        }
+    }
+    Ok(request)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chart_is_told_as_flux_tells_it() {
+        let mut chart = ChartFacts {
+            name: "app".to_owned(),
+            version: "1.2.3".to_owned(),
+            is_packaged: false,
+            values_files: Vec::new(),
+        };
+        let message = "pulled 'app' chart with version '1.2.3'".to_owned();
+        assert_eq!(told(&chart), (Reason::ChartPullSucceeded, message));
+        chart.is_packaged = true;
+        chart.values_files = vec!["a.yaml".to_owned(), "b.yaml".to_owned()];
+        let message =
+            "packaged 'app' chart with version '1.2.3' and merged values files [a.yaml b.yaml]".to_owned();
+        assert_eq!(told(&chart), (Reason::ChartPackageSucceeded, message));
+    }
+}
