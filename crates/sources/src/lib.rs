@@ -16,6 +16,7 @@ pub mod artifact;
 mod attempt;
 pub mod bucket;
 pub mod file;
+pub mod generate;
 pub mod git;
 mod gzip;
 pub mod ignore;
@@ -26,6 +27,7 @@ pub mod source;
 #[path = "../tests/common/source_cases.rs"]
 mod source_cases;
 pub mod tree;
+pub mod upload;
 pub mod version;
 
 pub use artifact::{Artifact, ArtifactError, pack, unpack, unpack_from};

@@ -7,8 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::attempt::Line;
 use crate::bucket;
+use crate::generate;
 use crate::git;
 use crate::oci;
+use crate::upload;
 
 /// What a reader is to do, on its way to it.
 #[derive(Serialize)]
@@ -16,6 +18,8 @@ pub(crate) enum Job<'a> {
     Git(&'a git::reader::Order),
     Oci(&'a oci::reader::Order),
     Bucket(&'a bucket::reader::Order),
+    Upload(&'a upload::Order),
+    Generate(&'a generate::reader::Order),
 }
 
 /// The same where it arrives.
@@ -24,6 +28,8 @@ enum Arrived {
     Git(Box<git::reader::Order>),
     Oci(oci::reader::Order),
     Bucket(bucket::reader::Order),
+    Upload(upload::Order),
+    Generate(generate::reader::Order),
 }
 
 impl Job<'_> {
@@ -40,6 +46,8 @@ pub fn read(order: &[u8], folder: &Path, line: &Line, stop: &AtomicBool) -> Vec<
         Ok(Arrived::Git(order)) => git::reader::read(&order, folder, line, stop),
         Ok(Arrived::Oci(order)) => oci::reader::read(&order, folder, line, stop),
         Ok(Arrived::Bucket(order)) => bucket::reader::read(&order, folder, line, stop),
+        Ok(Arrived::Upload(order)) => upload::read(&order, line),
+        Ok(Arrived::Generate(order)) => generate::reader::read(&order, folder, line, stop),
         Err(_) => Vec::new(),
     }
 }
