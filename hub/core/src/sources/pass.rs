@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_api::{
-    AnySource, AnySourceStatus, Artifact, Condition, ConditionStatus, PipelineRole, SourceSpec, SourceStatus,
-    Time,
+    AnySource, AnySourceStatus, Artifact, Condition, ConditionStatus, KindId, PipelineRole, SourceSpec,
+    SourceStatus, Time,
 };
 use roadstead_budget::PoolName;
 use roadstead_hub_store::{AtRest, Stored};
@@ -19,7 +19,7 @@ use crate::HubError;
 use crate::objects::conditions::{self, READY, SUSPENDED};
 use crate::objects::{status, triggers};
 use crate::sources::includes::{self, IncludedArtifact};
-use crate::sources::{Asked, SourceKind, Sources, failed, fetch, kind, limits, notes};
+use crate::sources::{Asked, SourceKind, Sources, addresses, failed, fetch, kind, limits, notes};
 
 /// The name under which passes are logged.
 pub(super) const LOGGER: &str = "controllers.Source";
@@ -37,7 +37,7 @@ const UNVERIFIED: [Reason; 5] = [
     Reason::InvalidCommitSignature,
 ];
 /// Where nothing is to be done for a source, and the interval of one that has none.
-const LONG: Duration = Duration::from_secs(3600);
+pub(super) const LONG: Duration = Duration::from_secs(3600);
 /// A source that fails is tried again after this, or after a tenth of its interval, where that is longer.
 const RETRY: Duration = Duration::from_secs(10);
 /// One that waits for what it includes is looked at again after this, at the latest. (It is told when that comes.)
@@ -132,6 +132,9 @@ impl Sources {
         let Some(stored) = self.store.get_by_uid(uid).await? else {
             return Ok(FetchPlan::Nothing(now + LONG));
         };
+        if stored.kind == KindId::ExternalArtifact && stored.deletion_timestamp.is_none() {
+            return Ok(FetchPlan::Nothing(self.process_external(&stored).await?));
+        }
         let Some(kind) = kind(stored.kind).filter(|_| stored.deletion_timestamp.is_none()) else {
             return Ok(FetchPlan::Nothing(now + LONG));
         };
@@ -244,7 +247,7 @@ impl Sources {
     }
 
     /// Bytes of the files of one source: what a builder holds of them, and what it makes of them, is to fit into its memory.
-    fn most_of_a_source(&self) -> u64 {
+    pub(super) fn most_of_a_source(&self) -> u64 {
         self.options.budget.pool(PoolName::Workers).size() / 4
     }
 
@@ -362,7 +365,7 @@ impl Sources {
                     let artifact = &fetched.artifact;
                     of_all.artifact = Some(Artifact {
                         digest: artifact.digest.to_string(),
-                        path: format!("artifacts/{}.tar.gz", artifact.digest.hex()),
+                        path: String::new(),
                         url: String::new(),
                         revision: revision.to_string(),
                         last_update_time: Time(now),
@@ -372,6 +375,7 @@ impl Sources {
                     note_observed(&mut status.more, observed);
                     note_verdict(&mut of_all.conditions, fetched.verified.as_deref(), generation, now);
                 }
+                addresses::note(&self.options.api_url, &job.seen, status);
                 let status = &mut status.source;
                 for condition in [READY, ARTIFACT_IN_STORAGE] {
                     conditions::set(
@@ -468,7 +472,7 @@ impl Sources {
         self.write_any_status(seen, |status, generation| change(&mut status.source, generation)).await
     }
 
-    async fn write_any_status(
+    pub(super) async fn write_any_status(
         &self,
         seen: &Stored,
         change: impl FnOnce(&mut AnySourceStatus, i64) + Send,
@@ -490,12 +494,19 @@ impl Sources {
 
     /// Enqueues those Kustomizations that came between the look-up of the source's users and the commit of its status:
     /// they may have processed the source as it was before.
-    async fn wake_new_users(&self, source: &Stored, known: &[ResourceUid]) -> Result<(), HubError> {
+    pub(super) async fn wake_new_users(
+        &self,
+        source: &Stored,
+        known: &[ResourceUid],
+    ) -> Result<(), HubError> {
         let mut tx = self.store.begin().await?;
         let mut users = tx.users(source.kind, &source.namespace, &source.name, PipelineRole::Applier).await?;
         users.retain(|user| !known.contains(user));
-        if !users.is_empty() {
+        // Those that compose artifacts find out by themselves whether anything is new.
+        let others = tx.users(source.kind, &source.namespace, &source.name, PipelineRole::Other).await?;
+        if !users.is_empty() || !others.is_empty() {
             tx.enqueue(Queue::Applier, &users).await?;
+            tx.enqueue(Queue::Generator, &others).await?;
             tx.commit().await?;
         }
         Ok(())
