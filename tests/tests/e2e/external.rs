@@ -31,8 +31,7 @@ ask --no-buffer "$watch" | while read -r event; do
     sed -i 's/raw/cooked/' work/deploy/config.yaml
     tar -czf made.tar.gz -C work .
     digest=$(sha256sum made.tar.gz | cut -d' ' -f1)
-    ask --request PUT --upload-file made.tar.gz --get --data-urlencode "revision=$revision" --data "digest=sha256:$digest" \
-        "$API/fleet/v1/sources/ExternalArtifact/apps/web/artifact"
+    ask --upload-file made.tar.gz "$API/fleet/v1/sources/ExternalArtifact/apps/web/artifact?revision=$revision&digest=sha256:$digest"
     last=$revision
 done
 "#;

@@ -157,9 +157,9 @@ fn what_is_excluded_stays_out_by_its_path_its_name_or_its_folder() {
 #[test]
 fn files_that_are_there_are_merged_where_that_is_asked_for() {
     let all =
-        [("base/v.yaml", "a: {x: 1, y: 1}\n"), ("over/v.yaml", "a: {y: 2}\n"), ("over/new.yaml", "n: 1\n")];
+        [("base/v.yaml", "a: {x: 1, z: 1}\n"), ("over/v.yaml", "a: {z: 2}\n"), ("over/new.yaml", "n: 1\n")];
     let copies = [plain("@s/base/**", "@artifact/"), copy("@s/over/**", "@artifact/", &[], Strategy::Merge)];
-    assert_eq!(of(&all, &copies).unwrap(), ["new.yaml=n: 1\n", "v.yaml=a:\n  x: 1\n  y: 2\n"]);
+    assert_eq!(of(&all, &copies).unwrap(), ["new.yaml=n: 1\n", "v.yaml=a:\n  x: 1\n  z: 2\n"]);
     let broken = [("base/v.yaml", "a: {x: 1}\n"), ("over/v.yaml", "{{ not yaml }}")];
     let why = of(&broken, &copies).unwrap_err();
     assert!(why.contains("'v.yaml' cannot be merged"), "{why}");
