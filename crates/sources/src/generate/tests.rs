@@ -81,7 +81,7 @@ async fn a_change_moves_only_what_it_is_part_of() {
     let mut again = generate(pattern, outputs());
     again.known = first.iter().map(|product| product.digest).collect();
     let (second, _, _) = all(again, &[("repo", repo("two"))]).await.unwrap();
-    assert_eq!((second[0].digest, &second[0].bytes), (first[0].digest, &None), "db was made anew");
+    assert_eq!((second[0].digest, &second[0].bytes), (first[0].digest, &None), "db was made again");
     assert_ne!(second[1].digest, first[1].digest);
     assert_eq!(Digest::of(second[1].bytes.as_ref().unwrap()), second[1].digest);
 }
