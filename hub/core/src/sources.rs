@@ -148,7 +148,9 @@ struct Asked<'a> {
 
 /// The reason of a source of this kind that cannot be fetched, where nothing closer is known.
 pub(crate) fn failed(of: KindId) -> Reason {
-    kind(of).map_or(Reason::GitOperationFailed, SourceKind::failed)
+    let other =
+        if of == KindId::ExternalArtifact { Reason::ArtifactFailed } else { Reason::GitOperationFailed };
+    kind(of).map_or(other, SourceKind::failed)
 }
 
 /// The kinds that are fetched: those that the registry says are sources and are reconciled.

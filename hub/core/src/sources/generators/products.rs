@@ -25,6 +25,8 @@ use crate::sources::fetch::{self, Subject};
 /// As Flux's own controller is called among the managers of fields, and in a label.
 const MANAGER: &str = "source-watcher";
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// Annotations that the hub goes by.
+const OURS: &str = "fleet.roadstead.dev/";
 
 /// What is known of a pass.
 #[derive(Clone, Copy)]
@@ -373,7 +375,9 @@ fn is_as(present: &Stored, config: &Value) -> bool {
 
 /// What its ExternalArtifact is to be.
 fn config(generator: &Stored, spec: &ArtifactGeneratorSpec, product: &Product) -> Value {
-    let common = spec.common_metadata.clone().unwrap_or_default();
+    let mut common = spec.common_metadata.clone().unwrap_or_default();
+    // These are people's to say.
+    common.annotations.retain(|key, _| !key.starts_with(OURS));
     let mut labels = common.labels;
     labels.extend(product.labels.clone());
     labels.insert(MANAGED_BY.to_owned(), MANAGER.to_owned());
