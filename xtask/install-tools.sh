@@ -39,6 +39,7 @@ have cc || need gcc
 # The C library's headers: gcc alone does not bring them.
 [ -e /usr/include/stdio.h ] || [ "$(uname -s)" != Linux ] || need libc6-dev
 have git || need git
+have curl || need curl
 have gpg || need gnupg
 have flock || need util-linux
 python3 -c "import venv, ensurepip" >/dev/null 2>&1 || need python3-venv
@@ -68,7 +69,7 @@ if [ -n "$packages" ]; then
 	else
 		echo "Missing programs. On Debian and Ubuntu these packages bring them:" >&2
 		echo "    sudo apt-get update && sudo apt-get install$packages" >&2
-		echo "On Fedora: gcc glibc-devel git gnupg2 openssh-clients openssh-server util-linux python3 postgresql-server postgresql libfaketime chromium" >&2
+		echo "On Fedora: gcc glibc-devel git curl gnupg2 openssh-clients openssh-server util-linux python3 postgresql-server postgresql libfaketime chromium" >&2
 		exit 1
 	fi
 fi

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use roadstead_hub_core::KeptAttempts;
 use roadstead_hub_core::delivery::SopsMac;
+use roadstead_hub_core::{KeptArtifacts, KeptAttempts};
 use roadstead_model::guard::DEFAULT_MAX_PERCENT;
 use roadstead_model::{GoDuration, Guard, GuardMode};
 
@@ -107,6 +107,15 @@ pub(crate) struct Args {
     /// number counts
     #[arg(long, value_name = "DURATION", value_parser = positive)]
     pub(crate) keep_reconciliations_for: Option<Duration>,
+
+    /// How many artifacts of each source are kept, the newest first; 1 to 1000. The one that a source's status names and those that a
+    /// spec.pin names are kept in any case
+    #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) keep_artifacts: u16,
+
+    /// For how long artifacts of sources are kept after they were used last, such as 720h; no less than 15m
+    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = positive)]
+    pub(crate) keep_artifacts_for: Duration,
 
     /// What waits where a reconciliation would delete more than it may without a person's confirmation: its deletions, or everything
     /// (stop); with off, only what specs say of it waits
@@ -218,6 +227,11 @@ impl Args {
     /// Which reconciliations are kept.
     pub(crate) fn kept_attempts(&self) -> KeptAttempts {
         KeptAttempts { most: self.keep_reconciliations, age: self.keep_reconciliations_for }
+    }
+
+    /// Which artifacts are kept.
+    pub(crate) fn kept_artifacts(&self) -> KeptArtifacts {
+        KeptArtifacts { most: self.keep_artifacts, age: self.keep_artifacts_for }
     }
 
     pub(crate) fn guard(&self) -> Option<Guard> {

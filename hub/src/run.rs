@@ -167,6 +167,7 @@ async fn serve(
         default_cluster: args.default_cluster.clone(),
         default_service_account: args.default_service_account.clone(),
         kept_attempts: args.kept_attempts(),
+        kept_artifacts: args.kept_artifacts(),
         audit_retention: (args.audit_retention > 0).then(|| DAY * args.audit_retention),
     };
     args.clusters.warn_of_tags();

@@ -178,6 +178,14 @@ pub(crate) static HELM_CHART: [Column; 9] = [
     STATUS,
     REVISION,
 ];
+pub(crate) static EXTERNAL_ARTIFACT: [Column; 6] = [
+    NAME,
+    AGE,
+    READY,
+    STATUS,
+    column("Source", "What the artifact is made of.", 0, Cell::Pointer("/spec/sourceRef/name")),
+    REVISION,
+];
 pub(crate) static PROVIDER: [Column; 3] =
     [NAME, column("Type", "What events are sent to.", 0, Cell::Pointer("/spec/type")), AGE];
 pub(crate) static ALERT: [Column; 3] =

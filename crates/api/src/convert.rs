@@ -18,7 +18,7 @@ pub fn to_storage(kind: KindId, version: &Version, mut incoming: Value, stored: 
             restore(&mut incoming, stored, path);
         }
     }
-    if kind == KindId::Cluster {
+    if matches!(kind, KindId::Cluster | KindId::ExternalArtifact) {
         set_default(&mut incoming, "spec", json!({}));
     }
     if kind == KindId::Event && version.group != storage.group {

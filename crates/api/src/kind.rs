@@ -43,6 +43,10 @@ pub enum KindId {
     HelmRepository,
     /// `source.toolkit.fluxcd.io HelmChart`
     HelmChart,
+    /// `source.toolkit.fluxcd.io ExternalArtifact`
+    ExternalArtifact,
+    /// `source.extensions.fluxcd.io ArtifactGenerator`
+    ArtifactGenerator,
     /// `notification.toolkit.fluxcd.io Provider`
     Provider,
     /// `notification.toolkit.fluxcd.io Alert`

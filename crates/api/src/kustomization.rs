@@ -563,7 +563,7 @@ impl SourceKind {
             Self::GitRepository => Some(KindId::GitRepository),
             Self::Bucket => Some(KindId::Bucket),
             Self::OCIRepository => Some(KindId::OciRepository),
-            Self::ExternalArtifact => None,
+            Self::ExternalArtifact => Some(KindId::ExternalArtifact),
         }
     }
 }

@@ -5,11 +5,13 @@
 
 pub mod annotated;
 mod applier;
+pub mod artifact_generator;
 pub mod cluster;
 pub mod columns;
 pub mod convert;
 pub mod core_v1;
 pub mod event;
+pub mod external_artifact;
 pub mod git_repository;
 pub mod kind;
 pub mod kustomization;
@@ -28,6 +30,7 @@ pub mod source;
 pub mod validate;
 
 pub use applier::{AnyApplier, AnyApplierStatus, ApplierSpec, ApplierStatus};
+pub use artifact_generator::*;
 pub use cluster::{
     AgentRemoval, AgentUpgrade, Cluster, ClusterAccessGrant, ClusterAgent, ClusterApiOrigin,
     ClusterDeletionPolicy, ClusterKubeConfig, ClusterKubeConfigStatus, ClusterOffline, ClusterOfflineStatus,
@@ -37,6 +40,7 @@ pub use columns::Column;
 pub use convert::{from_storage, to_storage};
 pub use core_v1::{ConfigMap, Namespace, NamespacePhase, Secret, ServiceAccount};
 pub use event::*;
+pub use external_artifact::*;
 pub use git_repository::*;
 pub use kind::{ChildRule, Kind, KindId, NameRule, PipelineRole, Scope, Version};
 pub use kustomization::*;

@@ -144,6 +144,13 @@ pub(crate) fn source(spec: &Value, found: &mut References<'_>) {
     }
 }
 
+/// Of an ArtifactGenerator: the sources whose files it copies.
+pub(crate) fn generator(spec: &Value, found: &mut References<'_>) {
+    for source in items(&spec["sources"]) {
+        found.source(source);
+    }
+}
+
 /// Of a Receiver. What it has reconciled is none of it: a change of that is nothing to the Receiver.
 pub(crate) fn receiver(spec: &Value, found: &mut References<'_>) {
     found.local(KindId::Secret, &spec["secretRef"]["name"]);
@@ -209,7 +216,7 @@ mod tests {
     #[test]
     fn what_cannot_be_a_reference_is_passed_over_and_there_is_an_end_of_them() {
         let spec = json!({
-            "sourceRef": { "kind": "ExternalArtifact", "name": "app" },
+            "sourceRef": { "kind": "HelmRelease", "name": "app" },
             "dependsOn": [{ "name": 1 }, {}, "b", { "name": "x".repeat(254) }],
             "decryption": "sops", "postBuild": [],
         });

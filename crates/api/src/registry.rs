@@ -3,15 +3,16 @@
 use crate::kind::{ChildRule, Kind, KindId, NameRule, PipelineRole, Scope, Version};
 use crate::schema::generate;
 use crate::{
-    Alert, Bucket, Cluster, ClusterRole, ConfigMap, Event, EventV1, GitRepository, HelmChart, HelmRepository,
-    Kustomization, ManagementCluster, Namespace, OciRepository, Provider, Receiver, Role, RoleBinding,
-    Secret, ServiceAccount, columns, rbac, references,
+    Alert, ArtifactGenerator, Bucket, Cluster, ClusterRole, ConfigMap, Event, EventV1, ExternalArtifact,
+    GitRepository, HelmChart, HelmRepository, Kustomization, ManagementCluster, Namespace, OciRepository,
+    Provider, Receiver, Role, RoleBinding, Secret, ServiceAccount, columns, rbac, references,
 };
 
 const CORE: &str = "";
 const EVENTS: &str = "events.k8s.io";
 const KUSTOMIZE: &str = "kustomize.toolkit.fluxcd.io";
 const SOURCE: &str = "source.toolkit.fluxcd.io";
+const SOURCE_EXTENSIONS: &str = "source.extensions.fluxcd.io";
 const NOTIFICATION: &str = "notification.toolkit.fluxcd.io";
 const FLEET: &str = "fleet.roadstead.dev";
 
@@ -32,6 +33,8 @@ pub static KINDS: &[&Kind] = &[
     &OCI_REPOSITORY,
     &HELM_REPOSITORY,
     &HELM_CHART,
+    &EXTERNAL_ARTIFACT,
+    &ARTIFACT_GENERATOR,
     &PROVIDER,
     &ALERT,
     &RECEIVER,
@@ -381,6 +384,44 @@ static HELM_CHART: Kind = Kind {
     references: references::source,
     columns: &columns::HELM_CHART,
     versions: &[Version::only(SOURCE, "v1", generate::<HelmChart>)],
+};
+
+static EXTERNAL_ARTIFACT: Kind = Kind {
+    id: KindId::ExternalArtifact,
+    kind: "ExternalArtifact",
+    plural: "externalartifacts",
+    singular: "externalartifact",
+    short_names: &["ea"],
+    categories: &["all"],
+    scope: Scope::Namespaced,
+    names: NameRule::Subdomain,
+    status: true,
+    builtin: false,
+    child: ChildRule::Always,
+    role: PipelineRole::Source,
+    reconciled: true,
+    references: references::none,
+    columns: &columns::EXTERNAL_ARTIFACT,
+    versions: &[Version::only(SOURCE, "v1", generate::<ExternalArtifact>)],
+};
+
+static ARTIFACT_GENERATOR: Kind = Kind {
+    id: KindId::ArtifactGenerator,
+    kind: "ArtifactGenerator",
+    plural: "artifactgenerators",
+    singular: "artifactgenerator",
+    short_names: &["ag"],
+    categories: &["all"],
+    scope: Scope::Namespaced,
+    names: NameRule::Subdomain,
+    status: true,
+    builtin: false,
+    child: ChildRule::Always,
+    role: PipelineRole::Other,
+    reconciled: true,
+    references: references::generator,
+    columns: &columns::RECEIVER,
+    versions: &[Version::only(SOURCE_EXTENSIONS, "v1beta1", generate::<ArtifactGenerator>)],
 };
 
 static PROVIDER: Kind = Kind {

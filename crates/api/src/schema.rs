@@ -99,8 +99,8 @@ fn build(kind: &Kind, version: &Version) -> Value {
         list.insert("x-kubernetes-list-type".to_owned(), json!("map"));
         list.insert("x-kubernetes-list-map-keys".to_owned(), json!(["name"]));
     }
-    // A Cluster needs no spec: that it is there is all that most have to say.
-    if kind.id == KindId::Cluster
+    // A Cluster needs no spec, and an ExternalArtifact neither: that it is there is all that most have to say.
+    if matches!(kind.id, KindId::Cluster | KindId::ExternalArtifact)
         && let Some(object) = schema.as_object_mut()
     {
         object.remove("required");

@@ -64,6 +64,10 @@ reasons! {
     Contended,
     /// The source has no usable artifact.
     ArtifactFailed,
+    /// A source of an ArtifactGenerator has no usable artifact.
+    SourceFetchFailed,
+    /// Reconciliation is turned off by an annotation.
+    ReconciliationDisabled,
     /// The manifests could not be built.
     BuildFailed,
     /// A CEL expression cannot be parsed.

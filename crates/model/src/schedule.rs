@@ -23,11 +23,13 @@ pub enum Queue {
     ManagementCluster,
     /// Says where Receivers are called.
     Receiver,
+    /// Composes artifacts.
+    Generator,
 }
 
 impl Queue {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Source,
         Self::Applier,
         Self::Namespace,
@@ -35,6 +37,7 @@ impl Queue {
         Self::KubeConfig,
         Self::ManagementCluster,
         Self::Receiver,
+        Self::Generator,
     ];
 
     /// As the database has it.
@@ -48,6 +51,7 @@ impl Queue {
             Self::KubeConfig => "kubeconfig",
             Self::ManagementCluster => "managementcluster",
             Self::Receiver => "receiver",
+            Self::Generator => "generator",
         }
     }
 }

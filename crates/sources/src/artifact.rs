@@ -203,7 +203,8 @@ fn read_entry<C: Content>(
     // Other tools write `./a` and `folder/`.
     let path = path.strip_prefix("./").unwrap_or(&path).to_owned();
     match kind {
-        tar::EntryType::Directory => {}
+        // The second is what `git archive` notes of its commit.
+        tar::EntryType::Directory | tar::EntryType::XGlobalHeader => {}
         tar::EntryType::Regular => {
             builder.check_size(&path, entry.size())?;
             let executable = entry.header().mode().map_err(ArtifactError::Damaged)? & 0o111 != 0;

@@ -16,6 +16,7 @@ pub mod artifact;
 mod attempt;
 pub mod bucket;
 pub mod file;
+pub mod generate;
 pub mod git;
 mod gzip;
 pub mod helm;
@@ -28,6 +29,7 @@ pub mod source;
 mod source_cases;
 pub mod tree;
 mod untar;
+pub mod upload;
 pub mod version;
 
 pub use artifact::{Artifact, ArtifactError, pack, unpack, unpack_from};

@@ -7,9 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::attempt::Line;
 use crate::bucket;
+use crate::generate;
 use crate::git;
 use crate::helm;
 use crate::oci;
+use crate::upload;
 
 /// What a reader is to do, on its way to it.
 #[derive(Serialize)]
@@ -18,6 +20,8 @@ pub(crate) enum Job<'a> {
     Oci(&'a oci::reader::Order),
     Bucket(&'a bucket::reader::Order),
     Helm(&'a helm::reader::Order),
+    Upload(&'a upload::Order),
+    Generate(&'a generate::reader::Order),
 }
 
 /// The same where it arrives.
@@ -27,6 +31,8 @@ enum Arrived {
     Oci(oci::reader::Order),
     Bucket(bucket::reader::Order),
     Helm(Box<helm::reader::Order>),
+    Upload(upload::Order),
+    Generate(generate::reader::Order),
 }
 
 impl Job<'_> {
@@ -44,6 +50,8 @@ pub fn read(order: &[u8], folder: &Path, line: &Line, stop: &AtomicBool) -> Vec<
         Ok(Arrived::Oci(order)) => oci::reader::read(&order, folder, line, stop),
         Ok(Arrived::Bucket(order)) => bucket::reader::read(&order, folder, line, stop),
         Ok(Arrived::Helm(order)) => helm::reader::read(&order, folder, line, stop),
+        Ok(Arrived::Upload(order)) => upload::read(&order, line),
+        Ok(Arrived::Generate(order)) => generate::reader::read(&order, folder, line, stop),
         Err(_) => Vec::new(),
     }
 }

@@ -226,7 +226,7 @@ async fn read(pools: &[&Pool], mut body: Body, most: usize) -> Result<Sent, HubE
 }
 
 /// Why a body did not come to its end.
-fn cut(error: &axum::Error) -> HubError {
+pub(crate) fn cut(error: &axum::Error) -> HubError {
     let mut source = std::error::Error::source(error);
     while let Some(error) = source {
         match error.downcast_ref::<io::Error>().map(io::Error::kind) {

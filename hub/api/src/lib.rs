@@ -54,6 +54,7 @@ use connection::{Counted, Timed};
 use fair::{Turns, Watches};
 use onboarding::Enrolments;
 use request::Query;
+use views::View;
 use yielding::{Slot, Yielding};
 
 pub use connection::{callers_within, known_connections as connections_within};
@@ -120,6 +121,8 @@ pub(crate) fn hook_router(hub: &Hub, options: &ApiOptions) -> Router {
 
 /// Bounds the time that a body may take, and counts the request as its connection's until it is answered.
 async fn bound(State(limit): State<Duration>, mut request: Request, next: Next) -> Response {
+    // Nothing of it is asked for before it is known who sends it.
+    let limit = if artifacts::is_upload(&request) { artifacts::UPLOAD_TIMEOUT.max(limit) } else { limit };
     let under_way = request.extensions().get::<Connection>().map(Connection::request);
     *request.body_mut() = match std::mem::take(request.body_mut()) {
         body if body.is_end_stream() => body,
@@ -293,12 +296,24 @@ async fn dispatch(State(api): State<Api>, request: Request) -> Response {
         if let Some(response) = documents(&api, &path, request.headers()) {
             return response;
         }
-        if let Some(view) = views::View::parse(&path) {
+        if let Some(view) = View::parse(&path) {
             return match Query::parse(request.uri()) {
                 Ok(query) => view.answer(&api, &who, &query, request.headers()).await,
                 Err(error) => status::response(&error, None),
             };
         }
+    }
+    if let Some(View::Artifact { kind, namespace, name }) = View::parse(&path) {
+        let source = (kind, namespace, name);
+        let answer = match *request.method() {
+            Method::PUT => artifacts::take(&api, &who, source, request).await,
+            Method::HEAD => {
+                let (parts, _) = request.into_parts();
+                artifacts::head(&api, &who, source, &parts).await
+            }
+            _ => return method_not_allowed().await,
+        };
+        return answer.unwrap_or_else(|error| status::response(&error, None));
     }
     if let Some(question) = questions::at(&path) {
         if request.method() != Method::POST {

@@ -40,7 +40,7 @@ use identity::{AccessRules, AuditLog, Authenticator};
 use objects::Objects;
 use quarantine::Quarantine;
 use remotes::Remotes;
-use sources::Sources;
+use sources::{Generators, Sources};
 use views::Views;
 
 pub use address::{Address, NextPage};
@@ -98,6 +98,8 @@ pub struct HubOptions {
     pub audit_retention: Option<Duration>,
     /// Which attempts of an applier are kept.
     pub kept_attempts: KeptAttempts,
+    /// Which artifacts of a source are kept.
+    pub kept_artifacts: KeptArtifacts,
 }
 
 /// Which attempts of an applier are kept: the newest, and the newest that went well, in any case.
@@ -107,6 +109,21 @@ pub struct KeptAttempts {
     pub most: u16,
     /// For how long after they ended; none for ever.
     pub age: Option<Duration>,
+}
+
+/// Which artifacts of a source are kept, besides the one that its status names and those that appliers are pinned to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeptArtifacts {
+    /// How many, the newest first.
+    pub most: u16,
+    /// For how long after they were used last.
+    pub age: Duration,
+}
+
+impl Default for KeptArtifacts {
+    fn default() -> Self {
+        Self { most: 20, age: Duration::from_secs(24 * 3600) }
+    }
 }
 
 impl Default for KeptAttempts {
@@ -143,6 +160,7 @@ impl Default for HubOptions {
             budget: Arc::default(),
             audit_retention: Some(Duration::from_secs(90 * 24 * 3600)),
             kept_attempts: KeptAttempts::default(),
+            kept_artifacts: KeptArtifacts::default(),
         }
     }
 }
@@ -171,6 +189,8 @@ pub struct Hub {
     pub management: Arc<Management>,
     /// Sources, and what is fetched of them.
     pub sources: Arc<Sources>,
+    /// ArtifactGenerators, and what is made of them.
+    pub generators: Arc<Generators>,
     /// Remote resources of kustomizations.
     pub remotes: Arc<Remotes>,
     /// Builds, made once and sent to agents.
@@ -214,6 +234,7 @@ impl Hub {
         let management = Arc::new(Management::new(&context, &objects, &onboarding));
         let quarantine = Arc::new(Quarantine::new(&context));
         let sources = Arc::new(Sources::new(&context, &access, &quarantine));
+        let generators = Arc::new(Generators::new(&context, &access, &objects, &sources));
         let remotes = Arc::new(Remotes::new(&context, &sources));
         let builds = Arc::new(Builds::new(&context, &quarantine));
         let delivery = Arc::new(Delivery::new(&context, &access, &objects, &sessions, &builds, &remotes));
@@ -232,6 +253,7 @@ impl Hub {
             onboarding,
             management,
             sources,
+            generators,
             remotes,
             builds,
             delivery,

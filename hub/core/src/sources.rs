@@ -1,9 +1,12 @@
 //! Sources: passes over them, the fetching, and what their conditions say. A kind is one implementation of [`SourceKind`], in
 //! one file, and a line of [`kind`]; all else is the same for all.
 
+pub(crate) mod addresses;
 mod bucket;
 mod charts;
+mod external;
 pub(crate) mod fetch;
+mod generators;
 mod git;
 mod helm_chart;
 mod helm_repository;
@@ -14,30 +17,35 @@ mod oci;
 pub(crate) mod pass;
 mod pinned;
 mod secrets;
+mod upload;
 
 use std::sync::Arc;
 
-use roadstead_api::{KindId, SourceSpec};
+use roadstead_api::{Artifact, KindId, SourceSpec};
 use roadstead_hub_store::{Store, StoreError, Stored};
 use roadstead_model::{GoDuration, Reason, Revision};
 use roadstead_outbound::Authority;
 use roadstead_places::Places;
+use roadstead_sources::generate::GenerateLimits;
 use roadstead_sources::git::Include;
 use roadstead_sources::{Fetched, Source};
 use serde_json::Value;
+use tokio::sync::Semaphore;
 
 use crate::HubOptions;
 use crate::clock::Clock;
 use crate::context::Context;
 use crate::identity::AccessRules;
 use crate::quarantine::Quarantine;
-use crate::workers::fair_places;
+use crate::workers::{Workers, fair_places};
 use charts::Origin;
 use fetch::{Known, KnownServers};
 use limits::Limits;
 use secrets::SourceSecrets;
 
+pub use generators::Generators;
 pub use pass::{FetchJob, FetchPlan};
+pub use upload::Claimed;
 
 /// Sources, and what is fetched of them.
 pub struct Sources {
@@ -50,6 +58,7 @@ pub struct Sources {
     read_places: Places,
     known_servers: KnownServers,
     limits: Limits,
+    upload_places: Semaphore,
 }
 
 impl Sources {
@@ -67,7 +76,20 @@ impl Sources {
             read_places,
             known_servers,
             limits: Limits::default(),
+            upload_places: Semaphore::new(upload::AT_ONCE),
         }
+    }
+}
+
+impl Sources {
+    /// Says in an artifact where it is had.
+    fn address(&self, source: &Stored, artifact: &mut Artifact) {
+        addresses::put(&self.options.api_url, source, artifact);
+    }
+
+    /// How much may be composed of sources: what a fetched artifact may have, since who deploys it is the same.
+    fn generate_limits(&self, workers: &Workers) -> GenerateLimits {
+        fetch::generate_limits(workers, self.most_of_a_source())
     }
 }
 
@@ -157,7 +179,9 @@ struct Asked<'a> {
 
 /// The reason of a source of this kind that cannot be fetched, where nothing closer is known.
 pub(crate) fn failed(of: KindId) -> Reason {
-    kind(of).map_or(Reason::GitOperationFailed, SourceKind::failed)
+    let other =
+        if of == KindId::ExternalArtifact { Reason::ArtifactFailed } else { Reason::GitOperationFailed };
+    kind(of).map_or(other, SourceKind::failed)
 }
 
 /// The kinds that are fetched: those that the registry says are sources and are reconciled.
@@ -180,7 +204,9 @@ mod tests {
     #[test]
     fn sources_that_the_registry_says_are_reconciled_are_fetched() {
         for id in KindId::of_role(PipelineRole::Source) {
-            assert_eq!(kind(id).is_some(), id.get().reconciled, "{id}");
+            // Of that kind others bring the artifacts.
+            let fetched = id.get().reconciled && id != KindId::ExternalArtifact;
+            assert_eq!(kind(id).is_some(), fetched, "{id}");
         }
     }
 }

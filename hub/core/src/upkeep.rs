@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use crate::{Hub, HubError, KeptAttempts};
+use crate::{Hub, HubError, KeptArtifacts, KeptAttempts};
 
 /// How often housekeeping runs.
 pub const UPKEEP_PERIOD: Duration = Duration::from_secs(60);
-/// Artifacts and builds that nothing uses are kept this long, for a way back.
+/// An artifact that was superseded is perhaps being built of for this long: longer than any build takes.
+const IN_USE: Duration = Duration::from_secs(15 * 60);
+/// Builds that nothing uses are kept this long, for a way back.
 const KEPT_BLOBS: Duration = Duration::from_secs(24 * 3600);
 /// What remote resources held is kept this long after its last check.
 const KEPT_REMOTES: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -35,7 +37,11 @@ impl Hub {
         self.context.store.drop_old_requests(self.now() - KEPT_BLOBS).await?;
         self.objects.drop_old_events(self.now() - KEPT_EVENTS).await?;
         self.context.store.forget_remote_resources(self.now() - KEPT_REMOTES).await?;
-        self.context.store.drop_unused_blobs(self.now() - KEPT_BLOBS).await?;
+        let KeptArtifacts { most, age } = self.context.options.kept_artifacts;
+        // No sooner than who was about to build of one has done so.
+        let artifacts = self.now() - age.max(IN_USE);
+        self.context.store.drop_unused_blobs(self.now() - KEPT_BLOBS, artifacts).await?;
+        self.context.store.trim_artifacts(i64::from(most), self.now() - IN_USE).await?;
         self.objects.compact_changes(KEPT_CHANGES, KEPT_CHANGES_AT_LEAST).await?;
         self.audit.tend().await?;
         Ok(())

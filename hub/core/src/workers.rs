@@ -28,9 +28,11 @@ const MAPPED: u64 = 2 << 30;
 const FILES_OF_A_READER: u64 = 1 << 30;
 const FILES_OF_A_BUILDER: u64 = 16 << 20;
 
-/// Bytes of the disk for what servers send, until it is read. `deploy/hub` gives a hub 4 GiB for temporary files, of which the
-/// workers' own are the other half; a pod that passes that is evicted.
-const SPOOLED: u64 = 2 << 30;
+/// Bytes of the disk for what servers send, until it is read. `deploy/hub` gives a hub 4 GiB for temporary files, of which this and what
+/// is uploaded are one half and the workers' own the other; a pod that passes that is evicted.
+const SPOOLED: u64 = 3 << 29;
+/// The same for artifacts that are uploaded: whoever uploads does not keep others from fetching.
+const UPLOADED: u64 = 512 << 20;
 
 /// The worker processes of a hub. Together, with what this process holds for them, they stay within their share of the
 /// budget. Those that build and those that read what servers sent are apart, so that neither waits for the other.
@@ -44,6 +46,8 @@ pub struct Workers {
     pub(crate) artifacts: roadstead_budget::Pool,
     /// What all fetches may have of the disk for what servers send.
     pub(crate) disk: roadstead_budget::Pool,
+    /// What all uploads may have of the disk.
+    pub(crate) uploads: roadstead_budget::Pool,
     /// Where workers have their folders: swept by the next process where this one is killed.
     _scratch: Arc<Scratch>,
 }
@@ -99,6 +103,7 @@ pub fn workers_of(program: Program, budget: &MemoryBudget) -> std::io::Result<Wo
         ),
         artifacts: roadstead_budget::Pool::new(share.name(), tenth * 2),
         disk: roadstead_budget::Pool::new("fetches' temporary files", SPOOLED),
+        uploads: roadstead_budget::Pool::new("uploads' temporary files", UPLOADED),
         _scratch: Arc::new(scratch),
     })
 }

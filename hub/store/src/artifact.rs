@@ -210,7 +210,13 @@ impl Tx {
         now: Timestamp,
     ) -> Result<(), StoreError> {
         sqlx::query(
-            "INSERT INTO source_artifact (source, revision, asked, digest, failure, since)
+            // What it had until now is perhaps being built of: it is used until now.
+            "WITH superseded AS (
+                 UPDATE blob SET used_at = $6 FROM resource
+                 WHERE resource.uid = $1 AND digest = CASE
+                     WHEN object #>> '{status,artifact,digest}' ~ '^sha256:[0-9a-f]{64}$'
+                     THEN decode(substr(object #>> '{status,artifact,digest}', 8), 'hex') END)
+             INSERT INTO source_artifact (source, revision, asked, digest, failure, since)
              SELECT uid, $2, $3, $4, $5, $6 FROM resource WHERE uid = $1
              ON CONFLICT (source, revision) DO UPDATE SET digest = $4, failure = $5, since = $6",
         )

@@ -2,9 +2,30 @@
 
 use jiff::Timestamp;
 use roadstead_model::Digest;
+use sqlx::AssertSqlSafe;
 
 use crate::time::to_sql;
 use crate::{Store, StoreError};
+
+/// What nothing refers to: no open reconciliation, no status of a source, no remote resource, and no applier that is pinned to a revision.
+const UNUSED: &str = "blob.digest NOT IN (SELECT build_digest FROM reconciliation
+                        WHERE build_digest IS NOT NULL AND finished_at IS NULL)
+    AND blob.digest NOT IN (SELECT artifact_digest FROM reconciliation
+                            WHERE artifact_digest IS NOT NULL AND finished_at IS NULL)
+    AND 'sha256:' || encode(blob.digest, 'hex') NOT IN
+        (SELECT of_dispatch ->> 'objects'
+         FROM reconciliation, jsonb_array_elements(dispatch -> 'groups') AS of_dispatch
+         WHERE finished_at IS NULL)
+    AND 'sha256:' || encode(blob.digest, 'hex') NOT IN
+        (SELECT object #>> '{status,artifact,digest}' FROM resource
+         WHERE object #>> '{status,artifact,digest}' IS NOT NULL)
+    AND blob.digest NOT IN (SELECT digest FROM remote_resource WHERE digest IS NOT NULL)
+    AND blob.digest NOT IN
+        (SELECT kept.digest FROM resource pinned
+         JOIN resource source ON pinned.refers_to @> ARRAY[source.kind || '/' || source.namespace || '/' || source.name]
+         JOIN source_artifact kept ON kept.source = source.uid
+           AND kept.revision = regexp_replace(pinned.object #>> '{spec,pin,revision}', '^.*:', '')
+         WHERE pinned.object #>> '{spec,pin,revision}' IS NOT NULL AND kept.digest IS NOT NULL)";
 
 /// Small enough that a row is quick to read and to vacuum, large enough that a whole artifact is few rows.
 const CHUNK: usize = 512 * 1024;
@@ -338,32 +359,50 @@ impl Store {
         Ok(found.flatten())
     }
 
-    /// Drops blobs that nothing refers to and that were last used before `before`.
+    /// Drops blobs that nothing refers to and that were last used before `before`, artifacts of sources before `artifacts`.
     ///
-    /// Kept are the artifacts that a source's status names, what remote resources hold and the builds of newest reconciliations, however
-    /// old.
+    /// Kept are the artifacts that a source's status names or that an applier is pinned to, what remote resources hold and the builds of
+    /// open reconciliations, however old.
     ///
     /// # Errors
     /// Where the database refuses.
-    pub async fn drop_unused_blobs(&self, before: Timestamp) -> Result<u64, StoreError> {
-        let dropped = sqlx::query(
+    pub async fn drop_unused_blobs(
+        &self,
+        before: Timestamp,
+        artifacts: Timestamp,
+    ) -> Result<u64, StoreError> {
+        let dropped = sqlx::query(AssertSqlSafe(format!(
             "WITH forgotten AS (DELETE FROM build_cache WHERE used_at < $1)
-             DELETE FROM blob WHERE used_at < $1
-               AND digest NOT IN (SELECT build_digest FROM reconciliation
-                                  WHERE build_digest IS NOT NULL AND finished_at IS NULL)
-               AND 'sha256:' || encode(digest, 'hex') NOT IN
-                   (SELECT of_dispatch ->> 'objects'
-                    FROM reconciliation, jsonb_array_elements(dispatch -> 'groups') AS of_dispatch
-                    WHERE finished_at IS NULL)
-               AND 'sha256:' || encode(digest, 'hex') NOT IN
-                   (SELECT object #>> '{status,artifact,digest}' FROM resource
-                    WHERE object #>> '{status,artifact,digest}' IS NOT NULL)
-               AND digest NOT IN (SELECT digest FROM remote_resource WHERE digest IS NOT NULL)",
-        )
+             DELETE FROM blob WHERE used_at < CASE
+                 WHEN digest IN (SELECT digest FROM source_artifact WHERE digest IS NOT NULL) THEN $2 ELSE $1 END
+               AND {UNUSED}"
+        )))
         .bind(to_sql(before))
+        .bind(to_sql(artifacts))
         .execute(&self.pool)
         .await
         .map_err(StoreError::query("drop unused blobs"))?;
+        Ok(dropped.rows_affected())
+    }
+
+    /// Drops the artifacts of sources beyond so many of each, the newest first, that were last used before `before`: who took one before it
+    /// was superseded may be at it still. Kept are those that [`Self::drop_unused_blobs`] keeps.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn trim_artifacts(&self, most: i64, before: Timestamp) -> Result<u64, StoreError> {
+        let dropped = sqlx::query(AssertSqlSafe(format!(
+            "WITH ranked AS (
+                 SELECT digest, row_number() OVER (PARTITION BY source ORDER BY since DESC) AS place
+                 FROM source_artifact WHERE digest IS NOT NULL),
+             beyond AS (SELECT digest FROM ranked GROUP BY digest HAVING min(place) > $1)
+             DELETE FROM blob USING beyond WHERE blob.digest = beyond.digest AND used_at < $2 AND {UNUSED}"
+        )))
+        .bind(most)
+        .bind(to_sql(before))
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::query("drop artifacts that are too many"))?;
         Ok(dropped.rows_affected())
     }
 }

@@ -11,7 +11,7 @@ use crate::{Store, StoreError, Tx};
 pub struct Whom {
     /// The appliers that refer to it: as their source, or as what they depend on.
     pub users: bool,
-    /// The sources that refer to it: whose artifacts hold its artifact.
+    /// The sources that refer to it, whose artifacts hold its artifact; and what else composes artifacts of it.
     pub sources: bool,
     /// The applier whose build holds it.
     pub parent: bool,
@@ -24,6 +24,8 @@ pub struct Concerned {
     pub users: Vec<ResourceUid>,
     /// The sources that refer to it.
     pub sources: Vec<ResourceUid>,
+    /// What is neither a source nor an applier and refers to it.
+    pub others: Vec<ResourceUid>,
     /// The applier whose build holds it.
     pub parent: Option<ResourceUid>,
 }
@@ -100,8 +102,8 @@ impl Tx {
         let what = "look up whom an object concerns";
         let used = Reference { kind, namespace: namespace.to_owned(), name: name.to_owned() };
         let rows: Vec<(Uuid, i32)> = sqlx::query_as(
-            "SELECT uid, CASE WHEN kind = ANY($8) THEN 1 ELSE 0 END FROM resource
-             WHERE refers_to @> ARRAY[$2] AND ($1 AND kind = ANY($3) OR $9 AND kind = ANY($8))
+            "SELECT uid, CASE WHEN kind = ANY($8) THEN 1 WHEN kind = ANY($10) THEN 3 ELSE 0 END FROM resource
+             WHERE refers_to @> ARRAY[$2] AND ($1 AND kind = ANY($3) OR $9 AND kind = ANY($8 || $10))
              UNION ALL
              SELECT parent, 2 FROM child
              WHERE $4 AND kind = $5 AND namespace = $6 AND name = $7 AND parent IS NOT NULL",
@@ -115,6 +117,7 @@ impl Tx {
         .bind(name)
         .bind(kinds(PipelineRole::Source))
         .bind(whom.sources)
+        .bind(kinds(PipelineRole::Other))
         .fetch_all(&mut *self.inner)
         .await
         .map_err(StoreError::query(what))?;
@@ -123,6 +126,7 @@ impl Tx {
             match role {
                 0 => concerned.users.push(ResourceUid(uid)),
                 1 => concerned.sources.push(ResourceUid(uid)),
+                3 => concerned.others.push(ResourceUid(uid)),
                 _ => concerned.parent = Some(ResourceUid(uid)),
             }
         }

@@ -77,13 +77,13 @@ async fn its_bytes_are_kept_as_long_as_it_is_known() -> Result<()> {
     let kit = Kit::open().await?;
     let held = kit.stored("held").await?;
     kit.record(10, Ok(&held)).await?;
-    kit.store.drop_unused_blobs(kit.at(1_000_000)).await?;
+    kit.store.drop_unused_blobs(kit.at(1_000_000), kit.at(1_000_000)).await?;
     ensure!(kit.known().await?.held == Some(held), "its bytes are gone");
     kit.store.forget_remote_resources(kit.at(10)).await?;
     kit.known().await?;
     kit.store.forget_remote_resources(kit.at(11)).await?;
     ensure!(kit.known().await.is_err(), "it is still known");
-    kit.store.drop_unused_blobs(kit.at(1_000_000)).await?;
+    kit.store.drop_unused_blobs(kit.at(1_000_000), kit.at(1_000_000)).await?;
     // What is known of one whose bytes are gone is that it is to be fetched.
     let gone =
         HeldRemote { digest: Digest::of(b"held"), is_file: true, revision: "etag x".to_owned(), bytes: 4 };

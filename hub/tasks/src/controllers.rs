@@ -92,6 +92,19 @@ impl Controller for Receivers {
     }
 }
 
+/// Composes artifacts.
+pub(crate) struct Generators;
+
+impl Controller for Generators {
+    const QUEUE: Queue = Queue::Generator;
+    // What they compose is composed by the workers that read, of which there are two.
+    const CONCURRENCY: usize = 4;
+
+    async fn process(&self, hub: &Hub, uid: ResourceUid) -> Result<Timestamp, HubError> {
+        hub.generators.process_generator(uid).await
+    }
+}
+
 /// The places of each namespace that has some.
 #[derive(Default)]
 struct Held(Mutex<BTreeMap<String, usize>>);

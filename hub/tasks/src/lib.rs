@@ -20,6 +20,7 @@ pub fn start(hub: &Hub, stop: &CancellationToken) -> JoinSet<()> {
     loops.spawn(controllers::run(hub.clone(), stop.clone(), controllers::Namespaces));
     loops.spawn(controllers::run(hub.clone(), stop.clone(), controllers::KubeConfigs));
     loops.spawn(controllers::run(hub.clone(), stop.clone(), controllers::Receivers));
+    loops.spawn(controllers::run(hub.clone(), stop.clone(), controllers::Generators));
     loops.spawn(controllers::run(hub.clone(), stop.clone(), onboard::Clusters));
     let management = management::ManagementClusters::new(stop.clone());
     loops.spawn(controllers::run(hub.clone(), stop.clone(), management));

@@ -240,7 +240,8 @@ export interface paths {
         };
         /** @description An artifact of a source, as a tar that is packed by gzip; by default the newest. Its `ETag` is its digest, `Roadstead-Revision` the revision that it was made of, and parts of it can be asked for. */
         get: operations["getArtifact"];
-        put?: never;
+        /** @description Uploads the next artifact of an ExternalArtifact: a tar that is packed by gzip. It is checked, stored as it is, and named in the ExternalArtifact's status. */
+        put: operations["putArtifact"];
         post?: never;
         delete?: never;
         options?: never;
@@ -1614,6 +1615,37 @@ export interface operations {
             };
             /** @description A Kubernetes `Status` that says why not. */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    putArtifact: {
+        parameters: {
+            query?: {
+                /** @description The digest of the body, where no header Repr-Digest, Content-Digest or Digest says it. */
+                digest?: string;
+                /** @description Which revision it is: `<name>@<algorithm>:<digest>`, or a version. */
+                revision?: string;
+            };
+            header?: never;
+            path: {
+                kind: string;
+                namespace: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/gzip": string;
+            };
+        };
+        responses: {
+            /** @description It is stored, and its users are processed. */
+            201: {
                 headers: {
                     [name: string]: unknown;
                 };

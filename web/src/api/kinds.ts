@@ -92,6 +92,7 @@ export const SOURCE_KINDS: readonly Resource[] = [
   { kind: 'Bucket', api: SOURCES, plural: 'buckets', namespaced: true },
   { kind: 'HelmRepository', api: SOURCES, plural: 'helmrepositories', namespaced: true },
   { kind: 'HelmChart', api: SOURCES, plural: 'helmcharts', namespaced: true },
+  { kind: 'ExternalArtifact', api: SOURCES, plural: 'externalartifacts', namespaced: true },
 ];
 
 export const KINDS: readonly Resource[] = [

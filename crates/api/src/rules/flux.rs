@@ -283,6 +283,18 @@ pub(super) fn source(spec: &Value, verdict: &mut Verdict) {
     }
 }
 
+/// What an ExternalArtifact says of its origin, which may be an object of any kind.
+pub(super) fn external_artifact(spec: &Value, errors: &mut Vec<FieldError>) {
+    names(spec, &["sourceRef.name"], is_dns_subdomain, SUBDOMAIN, errors);
+    names(spec, &["sourceRef.namespace"], is_dns_label, LABEL, errors);
+}
+
+/// What an ArtifactGenerator names. What of its texts does not fit together is its condition.
+pub(super) fn generator(spec: &Value, errors: &mut Vec<FieldError>) {
+    names(spec, &["sources[].name"], is_dns_subdomain, SUBDOMAIN, errors);
+    names(spec, &["sources[].namespace"], is_dns_label, LABEL, errors);
+}
+
 /// What Flux's own rules say of a Bucket, in its words; and that no signature is in a URL that everyone may read.
 pub(super) fn bucket(spec: &Value, errors: &mut Vec<FieldError>) {
     let (provider, sts) = (spec["provider"].as_str().unwrap_or("generic"), &spec["sts"]);

@@ -58,6 +58,8 @@ pub fn check(kind: KindId, object: &Value, old: Option<&Value>) -> Verdict {
             }
             flux::url_without_credentials(object, old, &mut verdict);
         }
+        KindId::ExternalArtifact => flux::external_artifact(&object["spec"], &mut verdict.errors),
+        KindId::ArtifactGenerator => flux::generator(&object["spec"], &mut verdict.errors),
         KindId::Provider | KindId::Alert | KindId::Receiver => {
             flux::notification(&object["spec"], &mut verdict);
             if kind == KindId::Receiver {

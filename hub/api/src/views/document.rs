@@ -270,6 +270,7 @@ fn build() -> Value {
     if let Some(path) = paths.get_mut("/fleet/v1/sources/{kind}/{namespace}/{name}/artifact") {
         let content = path["get"]["responses"]["200"]["content"].take();
         path["get"]["responses"]["200"]["content"] = json!({ "application/gzip": content[json_type] });
+        path["put"] = upload(path["get"]["parameters"].clone());
     }
     for older in [KUSTOMIZATIONS, KUSTOMIZATION_RECONCILIATIONS] {
         if let Some(path) = paths.get_mut(older) {
@@ -285,6 +286,32 @@ fn build() -> Value {
             "schemas": generator.take_definitions(true),
             "securitySchemes": { "bearer": { "type": "http", "scheme": "bearer" } },
         },
+    })
+}
+
+/// The upload of an artifact, at the path of which it is had.
+fn upload(mut parameters: Value) -> Value {
+    let told = [
+        ("digest", "The digest of the body, where no header Repr-Digest, Content-Digest or Digest says it."),
+        ("revision", "Which revision it is: `<name>@<algorithm>:<digest>`, or a version."),
+    ];
+    let mut kept = parameters.as_array_mut().map(std::mem::take).unwrap_or_default();
+    kept.retain(|parameter| parameter["name"] != "at");
+    for (name, what) in told {
+        for parameter in kept.iter_mut().filter(|parameter| parameter["name"] == name) {
+            parameter["description"] = json!(what);
+        }
+    }
+    json!({
+        "operationId": "putArtifact",
+        "description": "Uploads the next artifact of an ExternalArtifact: a tar that is packed by gzip. It is checked, stored as it is, and named \
+                        in the ExternalArtifact's status.",
+        "parameters": kept,
+        "requestBody": {
+            "required": true,
+            "content": { "application/gzip": { "schema": { "type": "string", "format": "binary" } } },
+        },
+        "responses": { "201": { "description": "It is stored, and its users are processed." } },
     })
 }
 

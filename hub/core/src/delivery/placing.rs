@@ -262,7 +262,9 @@ impl Placing<'_> {
         for (field, value) in spec.as_object_mut().into_iter().flatten() {
             match (field.as_str(), value) {
                 ("sourceRef" | "chartRef", value) => references.push(value),
-                ("dependsOn" | "eventSources" | "resources", Value::Array(items)) => references.extend(items),
+                ("dependsOn" | "eventSources" | "resources" | "sources", Value::Array(items)) => {
+                    references.extend(items)
+                }
                 _ => {}
             }
         }

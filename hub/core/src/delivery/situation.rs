@@ -292,12 +292,12 @@ impl Delivery {
                 Ok(found) => match pin.filter(|_| index == 0) {
                     None if is_unsure && triggers::is_suspended(&found) => {
                         suspended.get_or_insert_with(|| reference.clone());
-                        newest(reference, &found)?
+                        self.newest_of(reference, &found).await?
                     }
                     None if is_unsure && self.store.is_unseen(found.uid).await? => {
                         Source::Fetching(restored::waits_for(reference))
                     }
-                    None => newest(reference, &found)?,
+                    None => self.newest_of(reference, &found).await?,
                     Some(pin) => {
                         let (source, to_fetch) = self.pinned(reference, &found, &pin.revision).await?;
                         wanted = to_fetch;
@@ -307,6 +307,22 @@ impl Delivery {
             });
         }
         Ok(Found { sources, wanted, suspended })
+    }
+
+    /// What a source has now. What an ExternalArtifact's status names, which others may write, is to be its own: the digest of an
+    /// artifact of another source is of no use to whoever knows it.
+    async fn newest_of(&self, reference: &Reference, source: &Stored) -> Result<Source, HubError> {
+        let found = newest(reference, source)?;
+        if source.kind == KindId::ExternalArtifact
+            && let Source::Artifact { digest, .. } = &found
+            && self.store.source_artifact_of(source.uid, *digest).await?.is_none()
+        {
+            let full = shown(reference);
+            return Ok(Source::NoArtifact(format!(
+                "{full}: artifact {digest} is not stored here, or not any more"
+            )));
+        }
+        Ok(found)
     }
 
     /// A source, or why there is none for this applier.

@@ -33,6 +33,7 @@ static CHILDREN: Rules = Rules {
     resources: &[
         ("*", "kustomize.toolkit.fluxcd.io", "kustomizations"),
         ("*", "source.toolkit.fluxcd.io", "*"),
+        ("*", "source.extensions.fluxcd.io", "artifactgenerators"),
         ("*", "notification.toolkit.fluxcd.io", "*"),
         ("*", "", "configmaps"),
         ("*", "", "secrets"),

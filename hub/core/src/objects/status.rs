@@ -3,8 +3,9 @@
 
 use jiff::Timestamp;
 use roadstead_api::{
-    AnyApplier, AnyApplierStatus, AnySource, AnySourceStatus, Cluster, ClusterStatus, Condition,
-    ConditionStatus, ManagementCluster, ManagementClusterStatus, Receiver, ReceiverStatus, Typed,
+    AnyApplier, AnyApplierStatus, AnySource, AnySourceStatus, ArtifactGenerator, ArtifactGeneratorStatus,
+    Cluster, ClusterStatus, Condition, ConditionStatus, ManagementCluster, ManagementClusterStatus, Receiver,
+    ReceiverStatus, Typed,
 };
 use roadstead_hub_store::{StoreError, Stored, Tx, Whom};
 use roadstead_model::{Queue, ResourceUid};
@@ -59,6 +60,8 @@ pub(crate) async fn write<K: HasStatus>(
         let concerned = tx.concerned(stored.kind, namespace, name, whom).await?;
         tx.enqueue(Queue::Applier, &concerned.users).await?;
         tx.enqueue(Queue::Source, &concerned.sources).await?;
+        // Of what is neither, only ArtifactGenerators refer to sources.
+        tx.enqueue(Queue::Generator, &concerned.others).await?;
         tx.enqueue(Queue::Applier, concerned.parent.as_slice()).await?;
         written.users = whom.users.then_some(concerned.users);
     }
@@ -150,6 +153,22 @@ impl HasStatus for ManagementCluster {
 
 impl HasStatus for Receiver {
     type Status = ReceiverStatus;
+
+    fn into_status(self) -> Option<Self::Status> {
+        self.status
+    }
+
+    fn conditions(status: &Self::Status) -> &[Condition] {
+        &status.conditions
+    }
+
+    fn concerned(before: &Self::Status, after: &Self::Status, _: i64) -> Whom {
+        Whom { parent: verdict(&before.conditions) != verdict(&after.conditions), ..Whom::default() }
+    }
+}
+
+impl HasStatus for ArtifactGenerator {
+    type Status = ArtifactGeneratorStatus;
 
     fn into_status(self) -> Option<Self::Status> {
         self.status

@@ -17,6 +17,13 @@ use crate::objects::{conditions, kubeconfigs, managers};
 /// pruned; and a Cluster with `agent.removal: Remove` until its agent has begun to remove itself.
 pub const FINALIZER: &str = "finalizers.fluxcd.io";
 
+/// The finalizer by which an ArtifactGenerator waits until what it made is gone.
+pub(crate) const GENERATOR_FINALIZER: &str = "source.extensions.fluxcd.io/finalizer";
+/// The annotation by which an ArtifactGenerator is left alone.
+const DISABLED: &str = "source.extensions.fluxcd.io/reconcile";
+/// Of an ExternalArtifact: the uid of the ArtifactGenerator that makes it.
+pub(crate) const GENERATOR: &str = "source.extensions.fluxcd.io/generator";
+
 /// What stays as it is while a Kustomization is suspended.
 pub(crate) const UNTOUCHED: &str = "what is on the cluster";
 
@@ -35,6 +42,11 @@ pub fn on_create(stored: &mut Stored, now: Timestamp) -> Result<(), StoreError> 
                 conditions::set_suspended(&mut status.applier.conditions, UNTOUCHED, stored.generation, now);
                 managers::set_status(stored, &status, now)?;
             }
+        }
+        KindId::ArtifactGenerator => {
+            let sent = stored.clone();
+            stored.add_finalizer(GENERATOR_FINALIZER);
+            managers::note_hub(Some(&sent), stored, now);
         }
         KindId::Cluster => {
             let mut status = ClusterStatus::default();
@@ -85,8 +97,21 @@ pub fn on_delete(stored: &mut Stored) -> Result<(), StoreError> {
 /// # Errors
 /// Where the database refuses.
 pub(crate) async fn let_go(tx: &mut Tx, before: &Stored, now: Timestamp) -> Result<(), StoreError> {
+    let_go_of(tx, before, FINALIZER, now).await
+}
+
+/// The same of one that waited with this finalizer.
+///
+/// # Errors
+/// Where the database refuses.
+pub(crate) async fn let_go_of(
+    tx: &mut Tx,
+    before: &Stored,
+    finalizer: &str,
+    now: Timestamp,
+) -> Result<(), StoreError> {
     let mut stored = before.clone();
-    stored.remove_finalizer(FINALIZER);
+    stored.remove_finalizer(finalizer);
     if stored.finalizers().next().is_none() {
         on_change(tx, Some(before), None).await?;
         return tx.remove(before.uid).await;
@@ -120,7 +145,12 @@ pub async fn on_change(
         if object.kind.is_source() {
             let sources = users(tx, object, PipelineRole::Source).await?;
             tx.enqueue(Queue::Source, &sources).await?;
+            let generators = users(tx, object, PipelineRole::Other).await?;
+            tx.enqueue(Queue::Generator, &generators).await?;
         }
+    }
+    if object.kind == KindId::ExternalArtifact {
+        wake_maker(tx, before, after).await?;
     }
     match object.kind {
         kind if kind.is_applier() => {
@@ -179,6 +209,11 @@ pub async fn on_change(
                 tx.enqueue(Queue::Cluster, &[object.uid]).await?;
             }
             on_cluster_change(tx, before, after, object).await?;
+        }
+        KindId::ArtifactGenerator
+            if after.is_some_and(|after| asks || before.is_some_and(is_disabled) && !is_disabled(after)) =>
+        {
+            tx.enqueue(Queue::Generator, &[object.uid]).await?;
         }
         KindId::Receiver if asks && after.is_some() => {
             tx.enqueue(Queue::Receiver, &[object.uid]).await?;
@@ -248,6 +283,30 @@ pub(crate) async fn wake_cluster(tx: &mut Tx, uid: ResourceUid, name: &str) -> R
     tx.enqueue(Queue::Applier, &users).await
 }
 
+/// Schedules a pass over the ArtifactGenerator whose ExternalArtifact was removed, or is not any more what it was made to be.
+async fn wake_maker(tx: &mut Tx, before: Option<&Stored>, after: Option<&Stored>) -> Result<(), StoreError> {
+    let Some(before) = before else { return Ok(()) };
+    let of = |stored: &Stored| {
+        let metadata = &stored.object["metadata"];
+        (metadata["labels"].clone(), metadata["annotations"].clone(), stored.object["spec"].clone())
+    };
+    if after.is_some_and(|after| of(after) == of(before)) {
+        return Ok(());
+    }
+    let Some(maker) = generator_of(before) else { return Ok(()) };
+    match tx.get_by_uid(maker).await? {
+        Some(maker) if maker.kind == KindId::ArtifactGenerator => {
+            tx.enqueue(Queue::Generator, &[maker.uid]).await
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The ArtifactGenerator that makes an ExternalArtifact, as its label names it.
+pub(crate) fn generator_of(external: &Stored) -> Option<ResourceUid> {
+    external.object["metadata"]["labels"][GENERATOR].as_str()?.parse().ok().map(ResourceUid)
+}
+
 /// What a person hands over, or takes back, is worth a pass over whom they name.
 async fn look_at_adopters(
     tx: &mut Tx,
@@ -265,6 +324,11 @@ async fn look_at_adopters(
 
 fn annotation<'a>(stored: &'a Stored, key: &str) -> Option<&'a str> {
     stored.object["metadata"]["annotations"][key].as_str()
+}
+
+/// Whether an ArtifactGenerator is left alone.
+pub(crate) fn is_disabled(stored: &Stored) -> bool {
+    annotation(stored, DISABLED).is_some_and(|value| value.eq_ignore_ascii_case("disabled"))
 }
 
 pub(crate) fn is_suspended(stored: &Stored) -> bool {

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use roadstead_budget::MemoryBudget;
 use roadstead_model::{Digest, ResourceUid, Revision};
 use roadstead_sources::bucket::{BucketLimits, KnownBucket};
+use roadstead_sources::generate::GenerateLimits;
 use roadstead_sources::git::KnownServer;
 use roadstead_sources::helm::{HelmLimits, KnownIndex};
 use roadstead_sources::oci::{KnownRegistry, OciLimits};
@@ -125,12 +126,14 @@ impl Sources {
         known: Option<&Revision>,
         cancel: &CancellationToken,
     ) -> Result<Result<Outcome, FetchError>, HubError> {
-        let readers = Readers { sources: self, what, workers: self.workers()?, failure: Mutex::default() };
+        let readers = self.readers(what)?;
         let outcome = source.fetch(known, &readers, cancel).await;
-        match readers.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            Some(failure) => Err(failure),
-            None => Ok(outcome),
-        }
+        readers.finish().map(|()| outcome)
+    }
+
+    /// The workers of this hub that read what others sent, for this subject.
+    pub(crate) fn readers<'a>(&'a self, what: Subject<'a>) -> Result<Readers<'a>, HubError> {
+        Ok(Readers { sources: self, what, workers: self.workers()?, failure: Mutex::default() })
     }
 
     pub(crate) fn workers(&self) -> Result<&Workers, HubError> {
@@ -187,13 +190,22 @@ pub(crate) fn helm_limits(workers: &Workers, mut limits: HelmLimits) -> HelmLimi
     limits
 }
 
+/// The same of artifacts that are composed.
+pub(crate) fn generate_limits(workers: &Workers, most_bytes: u64) -> GenerateLimits {
+    let mut limits = GenerateLimits::default();
+    limits.tree.file_bytes = limits.tree.file_bytes.min(workers.readers.settings().memory / 4);
+    limits.tree.total_bytes = limits.tree.total_bytes.min(most_bytes);
+    limits.artifact_bytes = limits.artifact_bytes.min(workers.artifacts.size() / COPIES);
+    limits
+}
+
 /// Where room for a source's artifact is reserved.
 pub(crate) fn room(workers: &Workers) -> Room {
     Room { pool: workers.artifacts.clone(), copies: COPIES }
 }
 
 /// Has worker processes read what the servers of one source sent.
-struct Readers<'a> {
+pub(crate) struct Readers<'a> {
     sources: &'a Sources,
     what: Subject<'a>,
     workers: &'a Workers,
@@ -202,6 +214,11 @@ struct Readers<'a> {
 }
 
 impl Readers<'_> {
+    /// What was the hub's own fault.
+    pub(crate) fn finish(self) -> Result<(), HubError> {
+        self.failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+    }
+
     /// What it is that is read. Nobody knows what a server sends, but it is the same as long as the commit is; and what it
     /// sends before it has named one, as long as the source is.
     fn inputs(&self, about: &str) -> Digest {

@@ -20,7 +20,7 @@ use crate::objects::conditions::{self, READY, STALLED, SUSPENDED};
 use crate::objects::{status, triggers};
 use crate::sources::charts::Origin;
 use crate::sources::includes::{self, IncludedArtifact};
-use crate::sources::{Asked, SourceKind, Sources, failed, fetch, kind, limits, notes};
+use crate::sources::{Asked, SourceKind, Sources, addresses, failed, fetch, kind, limits, notes};
 
 /// The name under which passes are logged.
 pub(super) const LOGGER: &str = "controllers.Source";
@@ -42,7 +42,7 @@ const UNVERIFIED: [Reason; 6] = [
     Reason::InvalidCommitSignature,
 ];
 /// Where nothing is to be done for a source, and the interval of one that has none.
-const LONG: Duration = Duration::from_secs(3600);
+pub(super) const LONG: Duration = Duration::from_secs(3600);
 /// A source that fails is tried again after this, or after a tenth of its interval, where that is longer.
 const RETRY: Duration = Duration::from_secs(10);
 /// One that waits for what it includes is looked at again after this, at the latest. (It is told when that comes.)
@@ -176,6 +176,9 @@ impl Sources {
         let Some(stored) = self.store.get_by_uid(uid).await? else {
             return Ok(FetchPlan::Nothing(now + LONG));
         };
+        if stored.kind == KindId::ExternalArtifact && stored.deletion_timestamp.is_none() {
+            return Ok(FetchPlan::Nothing(self.process_external(&stored).await?));
+        }
         let Some(kind) = kind(stored.kind).filter(|_| stored.deletion_timestamp.is_none()) else {
             return Ok(FetchPlan::Nothing(now + LONG));
         };
@@ -455,7 +458,7 @@ impl Sources {
                     let artifact = &fetched.artifact;
                     of_all.artifact = Some(Artifact {
                         digest: artifact.digest.to_string(),
-                        path: format!("artifacts/{}.{}", artifact.digest.hex(), kind.extension()),
+                        path: String::new(),
                         url: String::new(),
                         revision: revision.to_string(),
                         last_update_time: Time(now),
@@ -466,6 +469,7 @@ impl Sources {
                     note_verdict(&mut of_all.conditions, fetched.verified.as_deref(), generation, now);
                 }
                 note_observed(&mut status.more, looked);
+                addresses::note(&self.options.api_url, &job.seen, status);
                 let status = &mut status.source;
                 let kept = || in_storage(&status.conditions);
                 let (reason, message) =
@@ -582,7 +586,7 @@ impl Sources {
         self.write_any_status(seen, |status, generation| change(&mut status.source, generation)).await
     }
 
-    async fn write_any_status(
+    pub(super) async fn write_any_status(
         &self,
         seen: &Stored,
         change: impl FnOnce(&mut AnySourceStatus, i64) + Send,
@@ -604,12 +608,19 @@ impl Sources {
 
     /// Enqueues those Kustomizations that came between the look-up of the source's users and the commit of its status:
     /// they may have processed the source as it was before.
-    async fn wake_new_users(&self, source: &Stored, known: &[ResourceUid]) -> Result<(), HubError> {
+    pub(super) async fn wake_new_users(
+        &self,
+        source: &Stored,
+        known: &[ResourceUid],
+    ) -> Result<(), HubError> {
         let mut tx = self.store.begin().await?;
         let mut users = tx.users(source.kind, &source.namespace, &source.name, PipelineRole::Applier).await?;
         users.retain(|user| !known.contains(user));
-        if !users.is_empty() {
+        // Those that compose artifacts find out by themselves whether anything is new.
+        let others = tx.users(source.kind, &source.namespace, &source.name, PipelineRole::Other).await?;
+        if !users.is_empty() || !others.is_empty() {
             tx.enqueue(Queue::Applier, &users).await?;
+            tx.enqueue(Queue::Generator, &others).await?;
             tx.commit().await?;
         }
         Ok(())
