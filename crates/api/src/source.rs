@@ -499,6 +499,9 @@ pub struct HelmChartStatus {
     /// The files of values of the last artifact.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub observed_values_files: Vec<String>,
+    /// The digest of the public keys by which it was verified.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_verification_keys: Option<String>,
 }
 
 /// Artifact is a source at one revision.

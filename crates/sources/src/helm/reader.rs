@@ -12,7 +12,7 @@ use super::index::{self, Choice, Chosen};
 use super::request::{HelmLimits, ValuesFiles};
 use super::unread::{Stage, Unread};
 use crate::attempt::{AnswerReader, Line, bring, bring_file};
-use crate::tree::{Content as _, Measure};
+use crate::tree::{Content, Measure};
 
 /// Bytes that are read at once.
 const READING: usize = 256 << 10;
@@ -130,7 +130,7 @@ impl Work<'_> {
             read.map_err(|error| Unread::Internal(error.to_string()))?;
             return self.as_it_is(&chart, &bytes);
         }
-        self.make(chart, making, find, |path| path.to_owned())
+        self.make(chart, making, find, str::to_owned)
     }
 
     fn in_tree(
@@ -218,6 +218,6 @@ fn made(chart: &Chart) -> Made {
         is_packaged: false,
         values: Vec::new(),
         files: chart.files.len(),
-        unpacked_bytes: chart.files.values().map(|part| part.size()).sum(),
+        unpacked_bytes: chart.files.values().map(Content::size).sum(),
     }
 }

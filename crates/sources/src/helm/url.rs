@@ -81,10 +81,24 @@ pub(super) fn chart(repository: &Url, text: &str) -> Result<Url, String> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::Value;
 
     use super::*;
     use crate::source_cases::source_cases;
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_url_or_refused(text in ".{0,60}", path in ".{0,60}") {
+            if let Ok(own) = repository(&text) {
+                prop_assert!(matches!(own.scheme(), "http" | "https") && own.path().ends_with('/'));
+                if let Ok(url) = chart(&own, &path) {
+                    prop_assert!(matches!(url.scheme(), "http" | "https" | "oci"));
+                    prop_assert!(url.username().is_empty() && url.password().is_none());
+                }
+            }
+        }
+    }
 
     #[test]
     fn repositories_are_compared_as_flux_compares_them() {

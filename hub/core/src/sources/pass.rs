@@ -182,6 +182,11 @@ impl Sources {
         let Some(kind) = kind(stored.kind).filter(|_| stored.deletion_timestamp.is_none()) else {
             return Ok(FetchPlan::Nothing(now + LONG));
         };
+        if kind.is_static(&stored)? {
+            // What an older version, or another spec, left there.
+            self.write_any_status(&stored, |status, _| *status = AnySourceStatus::default()).await?;
+            return Ok(FetchPlan::Nothing(now + LONG));
+        }
         let AnySource { mut spec, status, .. } = stored.decode()?;
         if let Some(url) = kind.url(&stored)? {
             spec.url = url;
@@ -193,11 +198,6 @@ impl Sources {
                 conditions::set_suspended(&mut status.conditions, "the artifact", generation, now);
             })
             .await?;
-            return Ok(FetchPlan::Nothing(now + LONG));
-        }
-        if kind.is_static(&stored)? {
-            // What an older version, or another spec, left there.
-            self.write_any_status(&stored, |status, _| *status = AnySourceStatus::default()).await?;
             return Ok(FetchPlan::Nothing(now + LONG));
         }
         let handles = triggers::request(&stored);

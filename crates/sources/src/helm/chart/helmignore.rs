@@ -94,7 +94,19 @@ impl Pattern {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::Rules;
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "[a-z*?!/#.\\[\\]^\\\\\\-\\n ]{0,40}", path in "[a-z./]{0,20}") {
+            if let Ok(rules) = Rules::parse(&text) {
+                rules.excludes(&path, false);
+                rules.excludes(&path, true);
+            }
+        }
+    }
 
     #[test]
     fn the_first_pattern_that_says_something_decides() {

@@ -145,7 +145,7 @@ mod tests {
         let (map, used) = merged(&files, &["a", "./b", "empty"], false).unwrap();
         let mut text = String::new();
         write_map(&mut text, &map);
-        assert_eq!(text, "gone: null\nimage:\n  name: app\n  tag: two\nkept: 1.10\nlist:\n- 3\n");
+        assert_eq!(text, "gone: null\nimage:\n  name: app\n  tag: two\nkept: 1.1\nlist:\n- 3\n");
         assert_eq!(used, ["a", "./b", "empty"]);
     }
 
