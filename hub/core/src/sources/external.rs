@@ -22,8 +22,13 @@ impl Sources {
             Some(Ok(digest)) => self.store.source_artifact_of(stored.uid, digest).await?.is_some(),
             _ => false,
         };
+        let judged = status.artifact.map(|artifact| artifact.digest);
         let changed = self
             .write_any_status(stored, |status, generation| {
+                // Another one has come meanwhile: nothing is known of that.
+                if status.source.artifact.as_ref().map(|artifact| &artifact.digest) != judged.as_ref() {
+                    return;
+                }
                 if is_there {
                     addresses::note(&self.options.api_url, stored, status);
                     return;
