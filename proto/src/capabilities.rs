@@ -198,7 +198,11 @@ mod tests {
         },
         Entry { name: "Backlog", fields: 2, added: &[] },
         Entry { name: "ApiServer", fields: 1, added: &[] },
-        Entry { name: "AgentState", fields: 3, added: &[] },
+        Entry {
+            name: "AgentState",
+            fields: 5,
+            added: &[("corrected", Since::First), ("watched", Since::First)],
+        },
         Entry { name: "Unwatched", fields: 3, added: &[] },
         Entry { name: "Correction", fields: 4, added: &[] },
         // A hub that does not know the values is told the fields.

@@ -533,7 +533,8 @@ fn what_is_only_watched_is_told_and_never_corrected() {
 
 #[test]
 fn what_changed_before_the_watch_began_is_told() {
-    let (object, gone, now) = (object("ConfigMap", "a"), self::object("ConfigMap", "gone"), Instant::now());
+    let (gone, now) = (object("ConfigMap", "gone"), Instant::now());
+    let object = object("ConfigMap", "a");
     let before = Tended::default();
     before.allow(true);
     before.begin(APPLIER, None, now);

@@ -380,7 +380,7 @@ async fn refused(engine: &Engine, planned: &Planned, refusal: &Refusal) -> Resul
         return Err(failure);
     }
     tell_difference(engine, planned, |difference| {
-        difference.footprint = Some(Footprint::of(&live, &engine.hashes.footprints))
+        difference.footprint = Some(Footprint::of(&live, &engine.hashes.footprints));
     });
     Ok(Verdict::Recreate)
 }

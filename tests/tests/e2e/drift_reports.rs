@@ -398,7 +398,8 @@ async fn what_the_hub_gave_is_only_watched_by_an_agent_that_is_started_without_i
         ensure!(found.len() == 2, "{found:#?}");
         Ok(())
     })
-    .await?;
+    .await
+    .with_context(|| fleet.tails())?;
     for name in ["map", "other"] {
         fleet.cluster.has_word(&ns, name, Some("given")).await?;
     }

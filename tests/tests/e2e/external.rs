@@ -121,7 +121,7 @@ async fn a_job_makes_something_else_of_a_source_and_that_is_applied() -> Result<
     let commit = repository.commit("main", "Two", &manifest("raw-two"))?;
     fleet.fetch("web").await?;
     fleet.cluster.has_word(space.name(), "made", Some("cooked-two")).await?;
-    fleet.applied("web", &commit.to_string()).await?;
+    fleet.applied("web", &commit).await?;
     let object = fleet.get("externalartifact/web").await?;
     let told = fleet.ready("externalartifact/web").await?;
     ensure!(told == format!("stored artifact for revision 'main@sha1:{commit}'"), "{told}");

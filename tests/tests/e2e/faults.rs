@@ -429,7 +429,8 @@ async fn what_others_do_to_objects_while_they_are_applied_is_undone() -> Result<
         Commit::new().file("app/maps.yaml", maps.join("---\n"))
     };
     let repository = fleet.repository("app", &all("zero")).await?;
-    fleet.apply(&kustomization("app", "app", "./app", &[SOON])).await?;
+    // What was given to another owner is for the next reconciliation to settle.
+    fleet.apply(&kustomization("app", "app", "./app", &[SOON, "interval: 5s"])).await?;
     fleet.ready("kustomization/app").await?;
     // Another owner, to whom some are given.
     fleet.repository("other", &Commit::new().file("map.yaml", config_map(ns, "other", "zero"))).await?;

@@ -263,7 +263,7 @@ impl Placing<'_> {
             match (field.as_str(), value) {
                 ("sourceRef" | "chartRef", value) => references.push(value),
                 ("dependsOn" | "eventSources" | "resources" | "sources", Value::Array(items)) => {
-                    references.extend(items)
+                    references.extend(items);
                 }
                 _ => {}
             }

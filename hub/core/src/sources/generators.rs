@@ -280,7 +280,7 @@ fn observed(found: &Found) -> String {
 }
 
 /// What went wrong with the composing, as a condition says it.
-fn failed(error: GenerateError) -> Failure {
+fn failed(error: &GenerateError) -> Failure {
     match error {
         GenerateError::Spec { .. } => Failure::new(Reason::ValidationFailed, error.to_string()),
         GenerateError::Failed { .. } | GenerateError::Ended { .. } => {

@@ -77,7 +77,7 @@ impl Generators {
                 Ok(batch) => batch,
                 Err(error) => {
                     readers.finish()?;
-                    return Ok(Err(failed(error)));
+                    return Ok(Err(failed(&error)));
                 }
             };
             made.links = made.links.max(batch.links);
@@ -133,7 +133,7 @@ impl Generators {
         };
         let mut generation = match Generation::new(what) {
             Ok(generation) => generation,
-            Err(error) => return Ok(Err(failed(error))),
+            Err(error) => return Ok(Err(failed(&error))),
         };
         for Gathered { alias, digest, .. } in found.iter().filter(|one| used.contains(one.alias.as_str())) {
             let gone = || {
@@ -149,7 +149,7 @@ impl Generators {
             };
             let Some(bytes) = self.store.blob(*digest).await? else { return Ok(Err(gone())) };
             if let Err(error) = generation.add(alias, bytes).await {
-                return Ok(Err(failed(error)));
+                return Ok(Err(failed(&error)));
             }
         }
         Ok(Ok(generation))
