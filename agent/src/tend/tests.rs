@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{CorrectionOutcome, Drift, Due, LastApplied, Tended, Watch};
+use crate::keep::{Content, Record};
 
 const APPLIER: ApplierUid = ApplierUid(uuid::Uuid::nil());
 const SECOND: Duration = Duration::from_secs(1);
@@ -529,6 +530,19 @@ fn what_is_only_watched_is_told_and_never_corrected() {
     let later = later + SECOND * 20;
     assert!(due(&tended, later).is_none());
     assert!(tended.drift_due(later).is_ok_and(|told| told.objects[0].missing));
+}
+
+#[test]
+fn what_is_kept_to_watch_by_is_read_as_it_was_written() {
+    let (object, now) = (object("ConfigMap", "a"), Instant::now());
+    let watched = tended(&object, now).watched(APPLIER);
+    assert_eq!(watched.len(), 1);
+    let Dispatch { mut key, spec, .. } = last().dispatch;
+    key.digest = Some(spec.digest());
+    let content = Content::Watched { watched, mark: u64::MAX };
+    let record = Record { key, spec, inventory: vec![object], content };
+    let bytes = record.encode().expect("bytes");
+    assert_eq!(Record::decode(&bytes), Some(record));
 }
 
 #[test]

@@ -392,7 +392,7 @@ async fn what_the_hub_gave_is_only_watched_by_an_agent_that_is_started_without_i
     fleet.hub = HubProcess::start(&fleet.setup).await?;
     eventually("what differed is on record", PATIENCE, || async {
         let found = drift(&fleet, "").await?;
-        let of = |name: &str| found.iter().find(|item| item["object"]["name"] == name).cloned();
+        let of = |name: &str| found.iter().find(|item| item["name"] == name).cloned();
         let (map, other) = (of("map").context("no drift of map")?, of("other").context("no drift of other")?);
         ensure!(map["managers"] == json!(["kubectl-patch"]) && other["missing"] == true, "{found:#?}");
         ensure!(found.len() == 2, "{found:#?}");
