@@ -51,7 +51,7 @@ impl HashKey {
     /// Of a field's value: of another object, or at another pointer, the same value has another hash.
     pub(crate) fn of_value(&self, object: &ObjectRef, pointer: &str, value: &Value) -> u64 {
         let mut hasher = self.hasher();
-        // The version that it is read in is no part of what it is.
+        // The version that it is read in does not count.
         let ObjectRef { group, kind, namespace, name, .. } = object;
         [group, kind, namespace, name].into_iter().for_each(|text| hasher.text(text));
         hasher.text(pointer);
