@@ -1,17 +1,14 @@
 //! Drift that is not simply corrected: it is only reported, it comes back each time, it cannot be corrected, or the hub is away.
 
-use std::collections::BTreeMap;
-use std::io::Read as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use flate2::read::GzDecoder;
 use roadstead_tests::gitserver::Commit;
 use roadstead_tests::{Fleet, HubProcess, PATIENCE, config_map, eventually, kustomization};
 use serde_json::{Value, json};
 use tokio::time::Instant;
+
+use crate::kept::kept_of;
 
 const BY_HAND: &str = r#"{"data":{"word":"by hand"}}"#;
 
@@ -324,23 +321,6 @@ async fn what_the_hub_gave_is_kept_in_the_cluster_where_that_is_asked_for() -> R
     patch(&fleet, &ns, "configmap/map", BY_HAND).await?;
     fleet.agent.restart()?;
     fleet.cluster.has_word(&ns, "map", Some("given")).await
-}
-
-/// What the agent keeps of an applier in its cluster, in words.
-async fn kept_of(fleet: &Fleet, uid: &str) -> Result<String> {
-    let secrets = fleet.cluster.kubectl().get(&["secrets", "--namespace", fleet.agent.namespace()]).await?;
-    let items = secrets["items"].as_array().cloned().unwrap_or_default();
-    let data = items.iter().filter_map(|secret| secret["data"].as_object()).flatten();
-    let parts: BTreeMap<&String, &str> = data
-        .filter(|(key, _)| key.starts_with(uid))
-        .filter_map(|(key, part)| Some((key, part.as_str()?)))
-        .collect();
-    let parts = parts.values().map(|part| STANDARD.decode(part)).collect::<Result<Vec<_>, _>>()?.concat();
-    let mut text = String::new();
-    if !parts.is_empty() {
-        GzDecoder::new(&parts[..]).read_to_string(&mut text)?;
-    }
-    Ok(text)
 }
 
 #[tokio::test]

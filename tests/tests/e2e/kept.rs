@@ -1,8 +1,13 @@
 //! What an agent keeps in its cluster: started again without its hub, it goes on where the one before it ended.
 
+use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use flate2::read::GzDecoder;
 use roadstead_tests::gitserver::Commit;
 use roadstead_tests::{Fleet, HubProcess, PATIENCE, config_map, eventually, kustomization};
 use serde_json::Value;
@@ -14,6 +19,23 @@ async fn kept(fleet: &Fleet) -> Result<Vec<String>> {
     let kept = items.filter(|secret| secret["type"] == "fleet.roadstead.dev/agent-kept");
     let keys = kept.flat_map(|secret| secret["data"].as_object().into_iter().flat_map(|data| data.keys()));
     Ok(keys.cloned().collect())
+}
+
+/// What the agent keeps of an applier in its cluster, in words.
+pub(crate) async fn kept_of(fleet: &Fleet, uid: &str) -> Result<String> {
+    let secrets = fleet.cluster.kubectl().get(&["secrets", "--namespace", fleet.agent.namespace()]).await?;
+    let items = secrets["items"].as_array().cloned().unwrap_or_default();
+    let data = items.iter().filter_map(|secret| secret["data"].as_object()).flatten();
+    let parts: BTreeMap<&String, &str> = data
+        .filter(|(key, _)| key.starts_with(uid))
+        .filter_map(|(key, part)| Some((key, part.as_str()?)))
+        .collect();
+    let parts = parts.values().map(|part| STANDARD.decode(part)).collect::<Result<Vec<_>, _>>()?.concat();
+    let mut text = String::new();
+    if !parts.is_empty() {
+        GzDecoder::new(&parts[..]).read_to_string(&mut text)?;
+    }
+    Ok(text)
 }
 
 async fn uid(fleet: &Fleet, kustomization: &str) -> Result<String> {
@@ -63,8 +85,10 @@ async fn an_agent_that_is_started_again_without_its_hub_goes_on() -> Result<()> 
         (uid(&fleet, "app").await?, uid(&fleet, "rests").await?, uid(&fleet, "given").await?);
     keeps(&fleet, &app, true).await?;
     keeps(&fleet, &rests, true).await?;
-    // What the hub gave values for is not kept, and what rests is not any more.
-    keeps(&fleet, &given, false).await?;
+    // Of what the hub gave values for only how it stood is kept, and what rests is not any more.
+    keeps(&fleet, &given, true).await?;
+    let record = kept_of(&fleet, &given).await?;
+    ensure!(record.contains("watched") && !record.contains("\"hub\""), "{record}");
     fleet.suspend("rests", true).await?;
     keeps(&fleet, &rests, false).await?;
 
