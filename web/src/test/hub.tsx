@@ -50,6 +50,7 @@ const RECORDED: Record<string, Answer> = {
   [`${SOURCE}/buckets`]: { items: [] },
   [`${SOURCE}/helmrepositories`]: { items: [] },
   [`${SOURCE}/helmcharts`]: { items: [] },
+  [`${SOURCE}/externalartifacts`]: { items: [] },
 };
 
 export interface Asked {
