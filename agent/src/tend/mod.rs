@@ -124,7 +124,10 @@ impl Tended {
         state.alone_since = if is_there { None } else { Some(state.alone_since.unwrap_or(now)) };
         if is_there {
             for tending in state.appliers.values_mut() {
-                let corrects = |last: &Arc<LastApplied>| last.dispatch.spec.drift == DriftMode::Correct;
+                // What is only watched was told as it is, and cannot be corrected now either.
+                let corrects = |last: &Arc<LastApplied>| {
+                    last.dispatch.spec.drift == DriftMode::Correct && !last.is_only_watched
+                };
                 if tending.last.as_ref().is_some_and(corrects) {
                     tending.correct_reported(now + SETTLE);
                 }

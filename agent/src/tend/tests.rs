@@ -522,6 +522,9 @@ fn what_is_only_watched_is_told_and_never_corrected() {
     let [drifted] = &told.objects[..] else { panic!("{told:?}") };
     assert_eq!((drifted.state, drifted.missing), (DriftState::Failed, false));
     assert!(drifted.message.contains("once the hub has dispatched it again"), "{drifted:?}");
+    tended.hub_is_there(true, later);
+    let later = later + SECOND * 20;
+    assert!(due(&tended, later).is_none() && tended.drift_due(later).is_err(), "it was told");
 
     tended.take(&watch(&object), Sight::Seen(object.clone(), footprint(14, &ours())), later);
     let later = later + SECOND * 20;
