@@ -44,6 +44,7 @@ mod pipeline;
 mod receivers;
 mod rekey;
 mod remote_bases;
+mod replicas;
 mod restore;
 mod rules;
 mod secrets;
