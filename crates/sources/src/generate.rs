@@ -6,7 +6,6 @@
 //! large repository moves one artifact.
 
 mod copy;
-mod glob;
 mod merge;
 pub(crate) mod reader;
 mod spec;
@@ -22,7 +21,7 @@ use roadstead_budget::{Pool, Reservation};
 use roadstead_model::Digest;
 use tokio_util::sync::CancellationToken;
 
-pub use glob::{Glob, GlobError, Signs};
+pub use crate::glob::GlobError;
 pub use reader::Limits as GenerateLimits;
 pub use spec::{Copy, MOST_PRODUCTS, Output, SpecError, Strategy, check, is_name};
 

@@ -18,6 +18,7 @@ pub mod bucket;
 pub mod file;
 pub mod generate;
 pub mod git;
+mod glob;
 mod gzip;
 pub mod helm;
 pub mod ignore;

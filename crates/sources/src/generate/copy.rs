@@ -61,7 +61,7 @@ pub(super) enum CopyError {
     NoMatch(String),
     #[error("all files that match pattern '{}' are excluded", shown(.0))]
     AllExcluded(String),
-    #[error("strategy Extract wants a .tar.gz or .tgz, and '{}' is none", shown(.0))]
+    #[error("strategy Extract requires a .tar.gz or .tgz file, which '{}' is not", shown(.0))]
     NotPacked(String),
     #[error("'{}' cannot be merged: {why}", shown(path))]
     Merge { path: String, why: MergeError },
@@ -156,7 +156,7 @@ impl Copying<'_> {
         if matches.is_empty() {
             return Err(CopyError::NoMatch(text.to_owned()));
         }
-        let root = super::glob::fixed_part(text);
+        let root = crate::glob::fixed_part(text);
         matches.retain(|path| !self.is_excluded(path, &root));
         if matches.is_empty() {
             return Err(CopyError::AllExcluded(text.to_owned()));
@@ -179,7 +179,7 @@ impl Copying<'_> {
         if matches.is_empty() {
             return Err(CopyError::NoMatch(text.to_owned()));
         }
-        let root = super::glob::fixed_part(text);
+        let root = crate::glob::fixed_part(text);
         for path in matches {
             if is_packed(path)
                 && !self.is_excluded(path, &root)

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 
-use super::glob::{Glob, GlobError, Signs, is_pattern, listed};
+use crate::glob::{Glob, GlobError, Signs, is_pattern, listed};
 
 /// The most artifacts of one generator, with all that its pattern comes to.
 pub const MOST_PRODUCTS: usize = 1_000;
@@ -53,7 +53,7 @@ pub struct Output {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// A text is not of the form that it is to have.
-    #[error("{field} '{}': want {want}", crate::tree::shown(text))]
+    #[error("{field} '{}' must be {want}", crate::tree::shown(text))]
     Form {
         /// Which text.
         field: &'static str,
@@ -162,7 +162,7 @@ impl Copy {
         let from_path = clean("from", &self.from, from)?;
         let (artifact, to) = at("to", &self.to)?;
         if artifact != "artifact" {
-            let (field, text, want) = ("to", self.to.clone(), "@artifact/ and a path");
+            let (field, text, want) = ("to", self.to.clone(), "'@artifact/' and a path");
             return Err(SpecError::Form { field, text, want });
         }
         let from = if is_pattern(from) {
@@ -189,7 +189,7 @@ impl Copy {
 /// The alias and the rest of `@alias/rest`.
 fn at<'a>(field: &'static str, text: &'a str) -> Result<(&'a str, &'a str), SpecError> {
     let parts = text.strip_prefix('@').and_then(|rest| rest.split_once('/'));
-    let want = "@, an alias, / and a path";
+    let want = "'@', an alias, '/' and a path";
     parts.ok_or_else(|| SpecError::Form { field, text: text.to_owned(), want })
 }
 
@@ -346,7 +346,7 @@ fn captures_of(text: &str) -> Result<Vec<String>, SpecError> {
     match twice {
         None => Ok(names),
         Some(name) => {
-            Err(SpecError::Capture { text: text.to_owned(), why: format!("{{{name}}} stands in it twice") })
+            Err(SpecError::Capture { text: text.to_owned(), why: format!("{{{name}}} appears twice") })
         }
     }
 }
@@ -393,11 +393,14 @@ fn pieces<'a>(text: &'a str, mut take: impl FnMut(Piece<'a>)) -> Result<(), Spec
     while let Some(at) = rest.find(['{', '}']) {
         let (plain, found) = rest.split_at(at);
         take(Piece::Plain(plain));
-        let inner = found.strip_prefix('{').ok_or_else(|| wrong("a `}` has no `{` before it"))?;
-        let (name, after) = inner.split_once('}').ok_or_else(|| wrong("a `{` has no `}` behind it"))?;
+        let inner = found.strip_prefix('{').ok_or_else(|| wrong("it has a `}` without a `{` before it"))?;
+        let (name, after) =
+            inner.split_once('}').ok_or_else(|| wrong("it has a `{` without a `}` after it"))?;
         let begins = name.starts_with(|sign: char| sign.is_ascii_alphabetic() || sign == '_');
         if !begins || !name.chars().all(|sign| sign.is_ascii_alphanumeric() || sign == '_') {
-            return Err(wrong("in braces there is a name of letters, digits and `_`, no digit first"));
+            return Err(wrong(
+                "the name in braces must consist of letters, digits and `_`, and must not begin with a digit",
+            ));
         }
         take(Piece::Capture(name));
         rest = after;
@@ -483,7 +486,7 @@ mod tests {
             ("@repo/apps/app}", "no `{`"),
             ("@repo/apps/{}", "in braces"),
             ("@repo/apps/{1a}", "in braces"),
-            ("@repo/{a}/{a}", "stands in it twice"),
+            ("@repo/{a}/{a}", "appears twice"),
             ("@repo/{b}", "{app} is not in spec.pathPattern"),
             ("@other/{app}", "no source with the alias 'other'"),
             ("apps/{app}", "pathPattern 'apps/{app}'"),

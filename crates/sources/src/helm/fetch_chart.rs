@@ -301,7 +301,7 @@ impl Attempt<'_> {
             None => made.version,
         };
         let revision: Revision = version.parse().map_err(|_| {
-            Why::Refused(format!("its version `{}` is none", shown(&version))).at(Step::Reference)
+            Why::Refused(format!("its version `{}` is invalid", shown(&version))).at(Step::Reference)
         })?;
         let Made { name, is_packaged, values, files, unpacked_bytes, .. } = made;
         let artifact = Artifact { digest, bytes: brought.bytes, files, unpacked_bytes };

@@ -75,7 +75,7 @@ async fn what_is_no_chart_is_said_so() {
         ("stars", "double-star"),
         ("file.tgz", "is not a complete tar.gz"),
         ("linked", "symbolic link `linked/nowhere` leads nowhere"),
-        ("around", "leads nowhere, or to what lies around it"),
+        ("around", "points to nothing, or to a folder that contains it"),
     ] {
         let error = error(&in_tree(tree.clone(), path)).await;
         assert!(error.to_string().starts_with("invalid chart reference: "), "{error}");

@@ -181,7 +181,8 @@ impl Walk<'_> {
 
     fn link(&mut self, path: &str, in_chart: String, linked: usize) -> Result<(), Unread> {
         let nowhere = || {
-            let why = format!("symbolic link `{}` leads nowhere, or to what lies around it", shown(path));
+            let why =
+                format!("symbolic link `{}` points to nothing, or to a folder that contains it", shown(path));
             Unread::Failed(Stage::Reference, why)
         };
         let real = self.source.resolved(path).ok_or_else(nowhere)?;

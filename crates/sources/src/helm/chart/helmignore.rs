@@ -3,7 +3,7 @@
 //! Other than in a `.gitignore` the first pattern that says something decides, and one with a `!` leaves out all that it does *not*
 //! match.
 
-use super::glob::Glob;
+use crate::glob::{Glob, Signs};
 use crate::tree::shown;
 
 /// The name of the file.
@@ -82,7 +82,7 @@ impl Pattern {
             Some(rest) => (false, rest),
             None => (!rest.contains('/'), rest),
         };
-        let glob = Glob::parse(rest).ok_or_else(malformed)?;
+        let glob = Glob::parse(rest, Signs::Simple).map_err(|_| malformed())?;
         Ok(Some(Self { glob, negated, folders, base }))
     }
 

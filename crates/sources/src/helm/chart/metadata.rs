@@ -33,9 +33,10 @@ impl Metadata {
         let text = |field: &str| match map.get(field) {
             None | Some(Value::Null(_)) => Ok(String::new()),
             Some(Value::String(text)) => Ok(text.to_string()),
-            Some(other) => {
-                Err(format!("cannot load {CHART_YAML}: {field} is {}, want a string", other.type_name()))
-            }
+            Some(other) => Err(format!(
+                "cannot load {CHART_YAML}: {field} is {}; it must be a string",
+                other.type_name()
+            )),
         };
         if text("apiVersion")?.is_empty() {
             return Err("validation: chart.metadata.apiVersion is required".to_owned());
@@ -83,7 +84,7 @@ fn map(bytes: &[u8]) -> Result<Map, String> {
     match documents.map_err(|error| error.to_string())?.pop().map(|document| document.value) {
         Some(Value::Map(map)) => Ok(map),
         None | Some(Value::Null(_)) => Ok(Map::new()),
-        Some(other) => Err(format!("it is {}, want a mapping", other.type_name())),
+        Some(other) => Err(format!("it is {}; it must be a mapping", other.type_name())),
     }
 }
 
@@ -122,7 +123,7 @@ mod tests {
             ("apiVersion: v2\nname: ../../data/x\nversion: 1.0.0\n", "name \"../../data/x\" is invalid"),
             ("apiVersion: v2\nname: '..'\nversion: 1.0.0\n", "name \"..\" is invalid"),
             ("apiVersion: v2\nname: 'a\\b'\nversion: 1.0.0\n", "is invalid"),
-            ("[]", "want a mapping"),
+            ("[]", "must be a mapping"),
             ("a: [", "cannot load Chart.yaml"),
         ] {
             let why = Metadata::parse(text.as_bytes()).unwrap_err();

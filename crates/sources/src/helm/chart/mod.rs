@@ -2,7 +2,6 @@
 
 mod dependencies;
 mod folder;
-mod glob;
 mod helmignore;
 mod metadata;
 mod package;

@@ -49,7 +49,7 @@ impl Values<'_> {
         match documents.map_err(|error| error.to_string())?.pop().map(|document| document.value) {
             Some(Value::Map(map)) => Ok(map),
             None | Some(Value::Null(_)) => Ok(Map::new()),
-            Some(other) => Err(format!("it is {}, want a mapping", other.type_name())),
+            Some(other) => Err(format!("it is {}; it must be a mapping", other.type_name())),
         }
     }
 

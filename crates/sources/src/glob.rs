@@ -18,27 +18,27 @@ pub enum GlobError {
 
 /// Which signs have a meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Signs {
-    /// `*`, `?` and classes within one name.
+pub(crate) enum Signs {
+    /// `*`, `?` and classes within one name, as Go's `filepath.Match` has them.
     Simple,
     /// Besides, `**` for any number of names, and `{a,b}`.
     Double,
 }
 
 /// Whether a text is a pattern, and not just a path.
-pub(super) fn is_pattern(text: &str) -> bool {
+pub(crate) fn is_pattern(text: &str) -> bool {
     text.contains(['*', '?', '[', ']'])
 }
 
 /// The path before the first name that is a pattern; empty for none.
-pub(super) fn fixed_part(pattern: &str) -> String {
+pub(crate) fn fixed_part(pattern: &str) -> String {
     let fixed = pattern.split('/').filter(|name| !matches!(*name, "" | "."));
     fixed.take_while(|name| !is_pattern(name)).collect::<Vec<_>>().join("/")
 }
 
 /// A pattern.
 #[derive(Debug, Clone)]
-pub struct Glob {
+pub(crate) struct Glob {
     alternatives: Vec<Vec<Name>>,
 }
 
@@ -62,7 +62,7 @@ impl Glob {
     ///
     /// # Errors
     /// A [`GlobError`].
-    pub fn parse(text: &str, signs: Signs) -> Result<Self, GlobError> {
+    pub(crate) fn parse(text: &str, signs: Signs) -> Result<Self, GlobError> {
         let unclosed = || GlobError::Unclosed(shown(text));
         let texts = match signs {
             Signs::Simple => vec![text.to_owned()],
@@ -81,13 +81,13 @@ impl Glob {
 
     /// Whether a path is one of those.
     #[must_use]
-    pub fn matches(&self, path: &str) -> bool {
-        let names: Vec<&str> = path.split('/').collect();
+    pub(crate) fn matches(&self, path: &str) -> bool {
+        let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
         self.alternatives.iter().any(|pattern| matches(pattern, &names))
     }
 
     /// How many names the paths have that it can match; none where that is not fixed.
-    pub(super) fn depth(&self) -> Option<usize> {
+    pub(crate) fn depth(&self) -> Option<usize> {
         let mut depths =
             self.alternatives.iter().map(|pattern| (!pattern.contains(&Name::Any)).then_some(pattern.len()));
         let first = depths.next()??;
@@ -170,22 +170,26 @@ fn read_class(rest: &mut std::str::Chars<'_>, meant: Signs) -> Option<Sign> {
     if negated {
         rest.next();
     }
+    // Go's has neither of these as a bound.
+    let bound = |rest: &mut std::str::Chars<'_>| match rest.next()? {
+        '-' | ']' if meant == Signs::Simple => None,
+        '\\' => rest.next(),
+        sign => Some(sign),
+    };
     let mut ranges = Vec::new();
     loop {
-        let low = match rest.next()? {
-            ']' if !ranges.is_empty() => return Some(Sign::Class { negated, ranges }),
-            '\\' => rest.next()?,
-            sign => sign,
-        };
         let mut ahead = rest.clone();
-        let is_range = ahead.next() == Some('-') && ahead.next().is_some_and(|sign| sign != ']');
+        if ahead.next() == Some(']') && !ranges.is_empty() {
+            *rest = ahead;
+            return Some(Sign::Class { negated, ranges });
+        }
+        let low = bound(rest)?;
+        let mut ahead = rest.clone();
+        let is_range = ahead.next() == Some('-') && (meant == Signs::Simple || ahead.next() != Some(']'));
         let mut high = low;
         if is_range {
             rest.next();
-            high = match rest.next()? {
-                '\\' => rest.next()?,
-                sign => sign,
-            };
+            high = bound(rest)?;
         }
         ranges.push((low, high));
     }
@@ -258,7 +262,7 @@ impl Sign {
 }
 
 /// For messages: a list of names, the first few.
-pub(super) fn listed(names: &[&str]) -> String {
+pub(crate) fn listed(names: &[&str]) -> String {
     const MOST: usize = 5;
     let mut text =
         names.iter().take(MOST).map(|name| format!("'{}'", shown(name))).collect::<Vec<_>>().join(", ");
@@ -313,6 +317,41 @@ mod tests {
     }
 
     #[test]
+    fn simple_patterns_match_as_in_go() {
+        for (pattern, name, matches) in [
+            ("abc", "abc", true),
+            ("*", "abc", true),
+            ("*c", "abc", true),
+            ("a*", "a", true),
+            ("a*/b", "abc/b", true),
+            ("a*/b", "a/c/b", false),
+            ("a*b*c*d*e*/f", "axbxcxdxe/f", true),
+            ("a*b*c*d*e*/f", "axbxcxdxexxx/fff", false),
+            ("a*b?c*x", "abxbbxdbxebxczzx", true),
+            ("ab[c]", "abc", true),
+            ("ab[e-g]", "abc", false),
+            ("ab[^c]", "abc", false),
+            ("ab[^e-g]", "abc", true),
+            ("a\\*b", "a*b", true),
+            ("a\\*b", "ab", false),
+            ("a?b", "a/b", false),
+            ("a[^a]b", "a☺b", true),
+            ("[!x]", "x", true),
+            ("", "", true),
+            ("*x", "xxx", true),
+            ("templates/.?*", "templates/.dotfile", true),
+            ("templates/.?*", "templates/.", false),
+        ] {
+            assert_eq!(is(pattern, Signs::Simple, name), matches, "{pattern} {name}");
+        }
+        for pattern in ["[", "[^", "[a", "[]", "[a-", "[-x]", "a\\", "[x-]"] {
+            assert!(Glob::parse(pattern, Signs::Simple).is_err(), "{pattern}");
+        }
+        let slow = Glob::parse(&"*a".repeat(200), Signs::Simple).unwrap();
+        assert!(!slow.matches(&format!("{}b", "a".repeat(5_000))));
+    }
+
+    #[test]
     fn any_number_of_names_and_alternatives() {
         for (pattern, path, like) in [
             ("**/*.md", "README.md", true),
@@ -362,11 +401,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_a_pattern_matches_or_does_not(pattern in "[a-c*?/{},!^\\[\\]\\\\-]{0,24}", path in "[a-c/]{0,24}") {
-            for signs in [Signs::Simple, Signs::Double] {
-                if let Ok(glob) = Glob::parse(&pattern, signs) {
-                    prop_assert_eq!(glob.matches(&path), glob.matches(&path));
-                }
+        fn simple_signs_mean_the_same_to_both(pattern in "[a-c*?/{},!^\\[\\]\\\\-]{0,24}", path in "[a-c/]{0,24}") {
+            let (simple, double) = (Glob::parse(&pattern, Signs::Simple), Glob::parse(&pattern, Signs::Double));
+            if let Ok(simple) = simple
+                && !pattern.contains(['{', '}', '!'])
+                && !pattern.contains("**")
+            {
+                prop_assert_eq!(simple.matches(&path), double.unwrap().matches(&path));
             }
         }
 
