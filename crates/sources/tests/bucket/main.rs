@@ -7,5 +7,7 @@ mod fetch;
 mod hostile;
 mod logins;
 mod server;
+#[path = "../common/serving.rs"]
+mod serving;
 #[path = "../common/source_cases.rs"]
 mod source_cases;

@@ -13,17 +13,16 @@ use http::header::{AUTHORIZATION, ETAG, HeaderMap, IF_MATCH, LOCATION};
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use roadstead_outbound::{Guard, Policy, Purpose};
 use roadstead_sources::BucketRequest;
 use roadstead_sources::bucket::BucketStore;
-use roadstead_test_gitserver::{Authority, install_crypto};
+use roadstead_test_gitserver::Authority;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
-use tokio_rustls::TlsAcceptor;
 use url::Url;
+
+use crate::serving::{Reply, authority, listen};
 
 /// What it does wrong.
 #[derive(Clone, PartialEq, Eq)]
@@ -100,10 +99,7 @@ impl Drop for Server {
 
 impl Server {
     pub(crate) async fn start(store: BucketStore, tls: bool) -> Self {
-        install_crypto();
-        let authority = tls.then(|| Authority::new().unwrap());
-        let config =
-            authority.as_ref().map(|authority| authority.server_config(&["127.0.0.1".to_owned()]).unwrap());
+        let (authority, config) = authority(tls);
         Self::with(store, config, authority).await
     }
 
@@ -124,28 +120,13 @@ impl Server {
             puts: 0,
             seen: Vec::new(),
         }));
-        let (shared, acceptor) = (Arc::clone(&state), config.map(TlsAcceptor::from));
+        let shared = Arc::clone(&state);
         let connections = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&connections);
-        let task = tokio::spawn(async move {
-            loop {
-                let Ok((stream, _)) = listener.accept().await else { return };
-                counter.fetch_add(1, Ordering::Relaxed);
-                let (state, acceptor) = (Arc::clone(&shared), acceptor.clone());
-                tokio::spawn(async move {
-                    let service = service_fn(move |request| answer(Arc::clone(&state), request));
-                    let server = hyper::server::conn::http1::Builder::new();
-                    // Who is not trusted, or breaks off, is of no interest here.
-                    let _ = match acceptor {
-                        None => server.serve_connection(TokioIo::new(stream), service).await,
-                        Some(acceptor) => match acceptor.accept(stream).await {
-                            Ok(stream) => server.serve_connection(TokioIo::new(stream), service).await,
-                            Err(_) => return,
-                        },
-                    };
-                });
-            }
-        });
+        let connected = move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+        };
+        let task = listen(listener, config, connected, move |request| answer(Arc::clone(&shared), request));
         Self { address, authority, state, connections, task }
     }
 
@@ -295,8 +276,6 @@ fn s3(page: &[(String, String, usize)], next: Option<&str>) -> String {
     });
     format!("<ListBucketResult><EncodingType>url</EncodingType>{contents}{more}</ListBucketResult>")
 }
-
-type Reply = Response<Full<Bytes>>;
 
 fn reply(status: u16, body: impl Into<Bytes>) -> Reply {
     Response::builder().status(status).body(Full::new(body.into())).unwrap()

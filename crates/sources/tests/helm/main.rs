@@ -7,9 +7,11 @@ mod hostile;
 mod index;
 mod kit;
 #[path = "../oci/registry.rs"]
-#[allow(dead_code, reason = "the tests of OCI repositories use more of it")]
+#[expect(dead_code, reason = "the tests of OCI repositories use more of it")]
 mod registry;
 mod server;
+#[path = "../common/serving.rs"]
+mod serving;
 #[path = "../common/source_cases.rs"]
 mod source_cases;
 mod tree;

@@ -12,14 +12,13 @@ use http::header::{
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use roadstead_outbound::{Guard, Policy, Purpose};
 use roadstead_sources::helm::HelmServer;
-use roadstead_test_gitserver::{Authority, install_crypto};
+use roadstead_test_gitserver::Authority;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
-use tokio_rustls::TlsAcceptor;
+
+use crate::serving::{Reply, authority, listen};
 
 /// What it does wrong at a path.
 #[derive(Clone)]
@@ -72,32 +71,12 @@ impl Drop for Server {
 
 impl Server {
     pub(crate) async fn start(tls: bool) -> Self {
-        install_crypto();
-        let authority = tls.then(|| Authority::new().unwrap());
-        let config =
-            authority.as_ref().map(|authority| authority.server_config(&["127.0.0.1".to_owned()]).unwrap());
+        let (authority, config) = authority(tls);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let state = Arc::new(Mutex::new(State::default()));
-        let (shared, acceptor) = (Arc::clone(&state), config.map(TlsAcceptor::from));
-        let task = tokio::spawn(async move {
-            loop {
-                let Ok((stream, _)) = listener.accept().await else { return };
-                let (state, acceptor) = (Arc::clone(&shared), acceptor.clone());
-                tokio::spawn(async move {
-                    let service = service_fn(move |request| answer(Arc::clone(&state), request));
-                    let server = hyper::server::conn::http1::Builder::new();
-                    // Who is not trusted, or breaks off, is of no interest here.
-                    let _ = match acceptor {
-                        None => server.serve_connection(TokioIo::new(stream), service).await,
-                        Some(acceptor) => match acceptor.accept(stream).await {
-                            Ok(stream) => server.serve_connection(TokioIo::new(stream), service).await,
-                            Err(_) => return,
-                        },
-                    };
-                });
-            }
-        });
+        let shared = Arc::clone(&state);
+        let task = listen(listener, config, || (), move |request| answer(Arc::clone(&shared), request));
         Self { address, authority, state, task }
     }
 
@@ -151,8 +130,6 @@ pub(crate) fn way_to(servers: &[SocketAddr]) -> Guard {
     let rules = servers.iter().map(|server| server.to_string().parse().unwrap()).collect();
     Guard::new(Arc::new(Policy::new(rules)), Purpose::Helm)
 }
-
-type Reply = Response<Full<Bytes>>;
 
 fn reply(status: u16, body: impl Into<Bytes>) -> Reply {
     Response::builder().status(status).body(Full::new(body.into())).unwrap()

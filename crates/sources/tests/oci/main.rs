@@ -7,6 +7,8 @@ mod cases;
 mod fetch;
 mod hostile;
 mod registry;
+#[path = "../common/serving.rs"]
+mod serving;
 #[path = "../common/source_cases.rs"]
 mod source_cases;
 mod verify;

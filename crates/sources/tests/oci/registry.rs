@@ -13,17 +13,16 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, LINK, LOCATION, WWW_AUTHENTICATE
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use roadstead_model::Digest;
 use roadstead_outbound::{Guard, Policy, Purpose};
 use roadstead_sources::oci::{RegistryLogin, RegistryLogins};
 use roadstead_sources::{OciReference, OciRequest};
-use roadstead_test_gitserver::{Authority, install_crypto};
+use roadstead_test_gitserver::Authority;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
-use tokio_rustls::TlsAcceptor;
+
+use crate::serving::{Reply, authority, listen};
 
 pub(crate) const LAYER: &str = "application/vnd.cncf.flux.content.v1.tar+gzip";
 pub(crate) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -103,10 +102,7 @@ impl Drop for Registry {
 
 impl Registry {
     pub(crate) async fn start(tls: bool, wants: Wants) -> Self {
-        install_crypto();
-        let authority = tls.then(|| Authority::new().unwrap());
-        let config =
-            authority.as_ref().map(|authority| authority.server_config(&["127.0.0.1".to_owned()]).unwrap());
+        let (authority, config) = authority(tls);
         Self::with(config, authority, wants).await
     }
 
@@ -129,26 +125,12 @@ impl Registry {
             seen: Vec::new(),
         }));
         let shared = Arc::clone(&state);
-        let acceptor = config.map(TlsAcceptor::from);
-        let task = tokio::spawn(async move {
-            loop {
-                let Ok((stream, _)) = listener.accept().await else { return };
-                let (state, home, acceptor) = (Arc::clone(&shared), home.clone(), acceptor.clone());
-                tokio::spawn(async move {
-                    let service =
-                        service_fn(move |request| answer(Arc::clone(&state), home.clone(), request));
-                    let server = hyper::server::conn::http1::Builder::new();
-                    // Who is not trusted, or breaks off, is of no interest here.
-                    let _ = match acceptor {
-                        None => server.serve_connection(TokioIo::new(stream), service).await,
-                        Some(acceptor) => match acceptor.accept(stream).await {
-                            Ok(stream) => server.serve_connection(TokioIo::new(stream), service).await,
-                            Err(_) => return,
-                        },
-                    };
-                });
-            }
-        });
+        let task = listen(
+            listener,
+            config,
+            || (),
+            move |request| answer(Arc::clone(&shared), home.clone(), request),
+        );
         Self { address, authority, state, task }
     }
 
@@ -261,8 +243,6 @@ pub(crate) fn layer(files: &[(&str, &str)]) -> Vec<u8> {
     }
     tar.into_inner().unwrap().finish().unwrap()
 }
-
-type Reply = Response<Full<Bytes>>;
 
 fn reply(status: u16, kind: &str, body: impl Into<Bytes>) -> Reply {
     Response::builder().status(status).header(CONTENT_TYPE, kind).body(Full::new(body.into())).unwrap()
