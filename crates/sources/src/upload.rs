@@ -1,23 +1,23 @@
-//! An artifact that somebody brings: taken piece by piece into a temporary file, hashed on the way, and looked at where an [`Engine`]
+//! An artifact that somebody brings: taken piece by piece, hashed on the way, and looked at where an [`Engine`]
 //! says before it is of any use.
 //!
 //! It is kept as it came, so that its digest is the one that its author knows. Looking at it finds out whether it is an artifact at
 //! all: whoever unpacks it later does so by the same rules.
 
-use std::fs::File;
-use std::io::{self, BufReader, Read, Seek as _, SeekFrom, Write as _};
+use std::io::{self, BufReader};
+use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use roadstead_budget::{Exhausted, Pool, Reservation};
 use roadstead_model::{Digest, Hasher, chain};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use crate::artifact::unpack_with;
-use crate::attempt::{Answer, AnswerReader, Body, Desk, Ended, Engine, Line, Room, Spool, Stop, plain};
+use crate::attempt::{
+    AnswerReader, Body, Desk, Ended, Engine, Kept, KeptAnswer, Line, NotKept, Room, Stop, plain,
+};
 use crate::reading::Job;
 use crate::tree::{Content, TreeLimits};
 
@@ -70,57 +70,47 @@ fn internal(error: &dyn std::fmt::Display) -> UploadError {
 
 /// An upload that is under way.
 pub struct Intake {
-    spool: Spool,
-    file: File,
+    kept: Kept,
     hasher: Hasher,
-    bytes: u64,
     most: u64,
 }
 
 impl Intake {
     /// Takes so many bytes at most, into a folder in `place` (or where the system has such), within what `disk` has left.
-    ///
-    /// # Errors
-    /// Where there is no place for a temporary file.
-    pub fn new(most: u64, disk: Option<Pool>, place: Option<PathBuf>) -> Result<Self, UploadError> {
-        let mut spool = Spool::new(place, disk);
-        let file = spool.file().map_err(|error| internal(&error))?;
-        Ok(Self { spool, file, hasher: Hasher::default(), bytes: 0, most })
+    #[must_use]
+    pub fn new(most: u64, disk: Option<Pool>, place: Option<PathBuf>) -> Self {
+        Self { kept: Kept::new(place, disk).in_file(), hasher: Hasher::default(), most }
     }
 
     /// Takes the next bytes.
     ///
     /// # Errors
     /// Where they are too many, or there is no disk for them.
-    pub async fn take(mut self, piece: Bytes) -> Result<Self, UploadError> {
-        self.bytes = self.bytes.saturating_add(piece.len() as u64);
-        if self.bytes > self.most {
+    pub async fn take(&mut self, piece: &[u8]) -> Result<(), UploadError> {
+        if self.kept.length().saturating_add(piece.len() as u64) > self.most {
             return Err(UploadError::TooLarge { most: self.most });
         }
-        self.spool.make_room(piece.len()).map_err(|_| UploadError::NoDisk)?;
-        let write = move || {
-            self.hasher.update(&piece);
-            self.file.write_all(&piece).map(|()| self)
-        };
-        let written = tokio::task::spawn_blocking(write).await.map_err(|error| internal(&error))?;
-        written.map_err(|error| internal(&error))
+        self.hasher.update(piece);
+        self.kept.take(piece).await.map_err(|error| match error {
+            NotKept::NoDisk => UploadError::NoDisk,
+            NotKept::Io(_) => internal(&error),
+        })
     }
 
     /// All of it is there.
     ///
     /// # Errors
-    /// Where the file cannot be read back.
-    pub fn finish(mut self) -> Result<Uploaded, UploadError> {
-        self.file.flush().map_err(|error| internal(&error))?;
-        let (digest, bytes) = (self.hasher.finish(), self.bytes);
-        Ok(Uploaded { file: Arc::new(self.file), _spool: self.spool, digest, bytes })
+    /// Where the file cannot be written to its end.
+    pub async fn finish(self) -> Result<Uploaded, UploadError> {
+        let (digest, bytes) = (self.hasher.finish(), self.kept.length());
+        let kept = self.kept.into_answer().await.map_err(|error| internal(&error))?;
+        Ok(Uploaded { kept, digest, bytes })
     }
 }
 
-/// An upload that is whole, in its temporary file.
+/// An upload that is whole.
 pub struct Uploaded {
-    file: Arc<File>,
-    _spool: Spool,
+    kept: KeptAnswer,
     digest: Digest,
     bytes: u64,
 }
@@ -162,8 +152,7 @@ impl Uploaded {
         engine.admit(&about).await.map_err(ended)?;
         let stop = Stop::new(Instant::now() + LOOK, cancel.child_token());
         let mut desk = Desk::new(0, None, &stop);
-        let body = Body::File(Arc::clone(&self.file));
-        desk.answers.push(Answer { heading: String::new(), body });
+        desk.answers.push(self.kept.answer.clone());
         let order = Order { tree: tree.clone() };
         let order = Job::Upload(&order).encode().map_err(|error| internal(&error))?;
         let reply = tokio::select! {
@@ -187,12 +176,13 @@ impl Uploaded {
     /// Where there could never be memory for them, or the file cannot be read.
     pub async fn read(&self, room: &Room) -> Result<(Vec<u8>, Reservation), UploadError> {
         let held = room.reserve(self.bytes).await.map_err(UploadError::NoMemory)?;
-        let (file, size) = (Arc::clone(&self.file), self.bytes);
-        let read = move || {
-            let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
-            let mut file = file.as_ref();
-            file.seek(SeekFrom::Start(0))?;
-            file.take(size).read_to_end(&mut bytes).map(|_| bytes)
+        let (answer, size) = (self.kept.answer.clone(), self.bytes);
+        let read = move || match answer.body {
+            Body::Memory(bytes) => Ok(bytes),
+            Body::File(file) => {
+                let mut bytes = vec![0; usize::try_from(size).map_err(io::Error::other)?];
+                file.read_exact_at(&mut bytes, 0).map(|()| bytes)
+            }
         };
         let read = tokio::task::spawn_blocking(read).await.map_err(|error| internal(&error))?;
         Ok((read.map_err(|error| internal(&error))?, held))

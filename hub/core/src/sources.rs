@@ -21,7 +21,7 @@ mod upload;
 
 use std::sync::Arc;
 
-use roadstead_api::{Artifact, KindId, SourceSpec};
+use roadstead_api::{KindId, SourceSpec};
 use roadstead_hub_store::{Store, StoreError, Stored};
 use roadstead_model::{GoDuration, Reason, Revision};
 use roadstead_outbound::Authority;
@@ -82,11 +82,6 @@ impl Sources {
 }
 
 impl Sources {
-    /// Says in an artifact where it is had.
-    fn address(&self, source: &Stored, artifact: &mut Artifact) {
-        addresses::put(&self.options.api_url, source, artifact);
-    }
-
     /// How much may be composed of sources: what a fetched artifact may have, since who deploys it is the same.
     fn generate_limits(&self, workers: &Workers) -> GenerateLimits {
         fetch::generate_limits(workers, self.most_of_a_source())

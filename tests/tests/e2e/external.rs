@@ -104,8 +104,8 @@ async fn a_job_makes_something_else_of_a_source_and_that_is_applied() -> Result<
     let repository = fleet.repository("web", &manifest("raw-one")).await?;
     fleet.apply(EXTERNAL).await?;
     fleet.apply(&deployed(&[])).await?;
-    fleet.fails("externalartifact/web", "NoArtifact", &["nothing was uploaded yet"]).await?;
-    fleet.fails("kustomization/web", "ArtifactFailed", &["nothing was uploaded yet"]).await?;
+    fleet.fails("externalartifact/web", "NoArtifact", &["no artifact has been uploaded yet"]).await?;
+    fleet.fails("kustomization/web", "ArtifactFailed", &["no artifact has been uploaded yet"]).await?;
 
     let folder = tempfile::tempdir()?;
     let mut job = tokio::process::Command::new("sh");
@@ -230,7 +230,7 @@ async fn what_is_not_what_it_says_it_is_is_not_taken() -> Result<()> {
     let patch = ["patch", "ea/web", "--subresource=status", "--type=merge", "-p", &stolen.to_string()];
     fleet.run(&patch).await?;
     fleet.request("kustomization/web").await?;
-    fleet.fails("kustomization/web", "ArtifactFailed", &["is not stored here, or not any more"]).await?;
+    fleet.fails("kustomization/web", "ArtifactFailed", &["is not stored, or no longer stored"]).await?;
     fleet.cluster.has_word(space.name(), "made", Some("one")).await?;
     fleet.request("externalartifact/web").await?;
     fleet.fails("externalartifact/web", "NoArtifact", &[&other, "upload it again"]).await?;

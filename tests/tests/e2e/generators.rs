@@ -244,12 +244,12 @@ async fn what_cannot_be_generated_says_so_and_leaves_what_there_is() -> Result<(
     fleet.apply(&generator("gen", &good)).await?;
     fleet.ready("artifactgenerator/gen").await?;
     fleet.apply(&generator("second", &good)).await?;
-    let said = "ExternalArtifact apps/one is there already: ArtifactGenerator 'gen' makes it";
+    let said = "ExternalArtifact apps/one already exists: ArtifactGenerator 'gen' makes it";
     fleet.fails("artifactgenerator/second", "ReconciliationFailed", &[said]).await?;
     let mine = "apiVersion: source.toolkit.fluxcd.io/v1\nkind: ExternalArtifact\nmetadata: {name: mine}\n";
     fleet.apply(mine).await?;
     fleet.apply(&generator("second", &good.replace("name: one\n", "name: mine\n"))).await?;
-    let said = "ExternalArtifact apps/mine is there already: it was not made by this ArtifactGenerator";
+    let said = "ExternalArtifact apps/mine already exists: it was not made by this ArtifactGenerator";
     fleet.fails("artifactgenerator/second", "ReconciliationFailed", &[said]).await?;
     fleet.run(&["delete", "artifactgenerator", "second"]).await?;
     gone(&fleet, "artifactgenerator/second").await?;

@@ -75,12 +75,14 @@ impl Line {
 }
 
 /// An answer of the server's, as it came.
+#[derive(Clone)]
 pub(crate) struct Answer {
     pub(crate) heading: String,
     pub(crate) body: Body,
 }
 
 /// The body of an answer.
+#[derive(Clone)]
 pub(crate) enum Body {
     /// A small one.
     Memory(Vec<u8>),

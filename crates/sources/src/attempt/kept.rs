@@ -16,6 +16,8 @@ const SMALL: usize = 64 << 10;
 /// What came so far.
 pub(crate) struct Kept {
     memory: Vec<u8>,
+    /// So many bytes stay there.
+    small: usize,
     file: Option<tokio::fs::File>,
     length: u64,
     spool: Spool,
@@ -34,7 +36,12 @@ pub(crate) enum NotKept {
 
 impl Kept {
     pub(crate) fn new(place: Option<PathBuf>, disk: Option<Pool>) -> Self {
-        Self { memory: Vec::new(), file: None, length: 0, spool: Spool::new(place, disk) }
+        Self { memory: Vec::new(), small: SMALL, file: None, length: 0, spool: Spool::new(place, disk) }
+    }
+
+    /// The same, of which nothing stays in memory: for what so many may send at once that even little of each is much.
+    pub(crate) fn in_file(self) -> Self {
+        Self { small: 0, ..self }
     }
 
     /// How many bytes came.
@@ -44,7 +51,7 @@ impl Kept {
 
     pub(crate) async fn take(&mut self, data: &[u8]) -> Result<(), NotKept> {
         self.length += data.len() as u64;
-        if self.file.is_none() && self.memory.len() + data.len() <= SMALL {
+        if self.file.is_none() && self.memory.len() + data.len() <= self.small {
             self.memory.extend_from_slice(data);
             return Ok(());
         }

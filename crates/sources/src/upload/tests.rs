@@ -13,11 +13,11 @@ fn limits() -> TreeLimits {
 }
 
 async fn uploaded(bytes: &[u8]) -> Uploaded {
-    let mut intake = Intake::new(16 << 20, None, None).unwrap();
+    let mut intake = Intake::new(16 << 20, None, None);
     for piece in bytes.chunks(1_000) {
-        intake = intake.take(Bytes::copy_from_slice(piece)).await.unwrap();
+        intake.take(piece).await.unwrap();
     }
-    intake.finish().unwrap()
+    intake.finish().await.unwrap()
 }
 
 async fn looked(bytes: &[u8]) -> Result<Looked, String> {
@@ -122,16 +122,16 @@ async fn a_bomb_is_not_unpacked_to_its_end() {
 
 #[tokio::test]
 async fn what_is_too_long_ends_where_it_is() {
-    let mut intake = Intake::new(10, None, None).unwrap();
-    intake = intake.take(Bytes::from_static(b"1234567890")).await.unwrap();
-    let refused = intake.take(Bytes::from_static(b"1")).await.err().unwrap();
+    let mut intake = Intake::new(10, None, None);
+    intake.take(b"1234567890").await.unwrap();
+    let refused = intake.take(b"1").await.unwrap_err();
     assert!(matches!(refused, UploadError::TooLarge { most: 10 }), "{refused}");
     // All uploads have so much of the disk, and what one had is free again.
     let disk = Pool::new("disk", 1 << 20);
-    let first = Intake::new(u64::MAX, Some(disk.clone()), None).unwrap();
-    let first = first.take(Bytes::from(vec![0; 1 << 20])).await.unwrap();
-    let second = Intake::new(u64::MAX, Some(disk.clone()), None).unwrap();
-    let refused = second.take(Bytes::from_static(b"1")).await.err().unwrap();
+    let mut first = Intake::new(u64::MAX, Some(disk.clone()), None);
+    first.take(&vec![0; 1 << 20]).await.unwrap();
+    let mut second = Intake::new(u64::MAX, Some(disk.clone()), None);
+    let refused = second.take(b"1").await.unwrap_err();
     assert!(matches!(refused, UploadError::NoDisk), "{refused}");
     drop(first);
     assert_eq!(disk.used(), 0);

@@ -319,7 +319,7 @@ impl Delivery {
         {
             let full = shown(reference);
             return Ok(Source::NoArtifact(format!(
-                "{full}: artifact {digest} is not stored here, or not any more"
+                "{full}: artifact {digest} is not stored, or no longer stored"
             )));
         }
         Ok(found)

@@ -1,11 +1,13 @@
 //! Artifacts that are uploaded: taken from whoever may write the ExternalArtifact, looked at in a worker, stored, and named in its
 //! status.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _};
-use roadstead_api::{AnySource, Artifact, ConditionStatus, KindId, Time};
+use roadstead_api::{Artifact, KindId};
 use roadstead_hub_store::{AtRest, Stored};
-use roadstead_model::{Digest, Reason, Revision};
+use roadstead_model::{Digest, Revision};
 use roadstead_sources::TreeLimits;
 use roadstead_sources::upload::{Intake, UploadError, UploadLimits, Uploaded};
 use tokio_util::sync::CancellationToken;
@@ -13,11 +15,9 @@ use tokio_util::sync::CancellationToken;
 use crate::HubError;
 use crate::address::named;
 use crate::identity::Identity;
-use crate::objects::conditions::{self, READY};
-use crate::objects::status;
 use crate::objects::triggers::generator_of;
 use crate::sources::Sources;
-use crate::sources::addresses;
+use crate::sources::external::{Named, Naming};
 use crate::sources::fetch::{self, Subject};
 use crate::sources::pass::LOGGER;
 use crate::workers::Workers;
@@ -86,7 +86,7 @@ impl Sources {
         let now = self.clock.now();
         self.store.put_blob(claimed.digest, &bytes, AtRest::Sealed, now).await?;
         drop(bytes);
-        self.name_artifact(who, &stored, claimed, uploaded.bytes()).await
+        self.take_in(who, &stored, claimed, uploaded.bytes()).await
     }
 
     /// Has a worker say whether it is an artifact.
@@ -99,61 +99,35 @@ impl Sources {
     }
 
     /// Makes it the artifact that the status names, with all that follows from it, unless the object is another one by now.
-    async fn name_artifact(
+    async fn take_in(
         &self,
         who: &Identity,
         seen: &Stored,
         claimed: &Claimed,
-        bytes: u64,
+        size: u64,
     ) -> Result<Artifact, HubError> {
-        let now = self.clock.now();
+        let is_kept = self.store.source_artifact_of(seen.uid, claimed.digest).await?.is_some();
         let mut tx = self.store.begin().await?;
         let found = tx.get_by_uid(seen.uid).await?.filter(|found| found.deletion_timestamp.is_none());
         let Some(mut stored) = found else {
             return Err(HubError::NotFound { what: named(seen.kind.get(), &seen.name) });
         };
-        let before = stored.decode::<AnySource>()?.status.unwrap_or_default().source.artifact;
-        let is_same = before.is_some_and(|before| {
-            before.digest == claimed.digest.to_string() && before.revision == claimed.revision.to_string()
-        });
-        if !is_same || self.store.source_artifact_of(stored.uid, claimed.digest).await?.is_none() {
-            tx.keep_artifact(stored.uid, &claimed.revision, Ok(claimed.digest), now).await?;
-        }
-        let mut artifact = Artifact {
-            digest: claimed.digest.to_string(),
-            path: String::new(),
-            url: String::new(),
-            revision: claimed.revision.to_string(),
-            last_update_time: Time(now),
-            size: i64::try_from(bytes).ok(),
-            metadata: std::collections::BTreeMap::new(),
-        };
-        addresses::put(&self.options.api_url, &stored, &mut artifact);
-        let written = status::write::<AnySource>(&mut tx, &mut stored, now, |status, generation| {
-            let same = |before: &Artifact| {
-                (&before.digest, &before.revision) == (&artifact.digest, &artifact.revision)
-            };
-            // As it says when this file was stored first.
-            if let Some(before) = status.source.artifact.as_ref().filter(|before| same(before)) {
-                artifact.last_update_time = before.last_update_time;
-            }
-            status.source.artifact = Some(artifact.clone());
-            let message = format!("{STORED} '{}'", claimed.revision);
-            let (ready, reason) = (ConditionStatus::True, Reason::Succeeded);
-            let conditions = &mut status.source.conditions;
-            conditions::set(conditions, READY, ready, reason, &message, generation, now);
-        })
-        .await?;
+        let Claimed { revision, digest } = claimed;
+        let message = format!("{STORED} '{revision}'");
+        let metadata = BTreeMap::new();
+        let artifact = Named { revision, digest: *digest, size, metadata, message };
+        let Naming { artifact, users, .. } =
+            self.name_artifact(&mut tx, &mut stored, artifact, is_kept).await?;
         tx.audit(&who.recorded(), "upload", stored.kind, &stored.namespace, &stored.name).await?;
         tx.commit().await?;
-        if let Some(users) = written.and_then(|written| written.users) {
+        if let Some(users) = users {
             self.wake_new_users(&stored, &users).await?;
         }
         tracing::info!(
             target: LOGGER,
             kind = %stored.kind,
             source = format!("{}/{}", stored.namespace, stored.name),
-            revision = claimed.revision.to_string(),
+            revision = revision.to_string(),
             "stored artifact"
         );
         Ok(artifact)
@@ -172,12 +146,12 @@ async fn receive(
     body: impl Stream<Item = Result<Bytes, HubError>> + Send,
 ) -> Result<Uploaded, HubError> {
     let disk = workers.uploads.clone();
-    let mut intake = Intake::new(limits.bytes, Some(disk), None).map_err(refused)?;
+    let mut intake = Intake::new(limits.bytes, Some(disk), None);
     let mut body = std::pin::pin!(body);
     while let Some(piece) = body.next().await {
-        intake = intake.take(piece?).await.map_err(refused)?;
+        intake.take(&piece?).await.map_err(refused)?;
     }
-    intake.finish().map_err(refused)
+    intake.finish().await.map_err(refused)
 }
 
 fn refused(error: UploadError) -> HubError {

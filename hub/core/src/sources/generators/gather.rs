@@ -79,7 +79,7 @@ impl Generators {
             _ => self.store.has_blob(digest).await?,
         };
         if !is_its_own {
-            return missing(&format!("artifact {digest} is not stored here, or not any more"));
+            return missing(&format!("artifact {digest} is not stored, or no longer stored"));
         }
         Ok(Ok(Gathered {
             alias: source.alias.clone(),

@@ -1,10 +1,9 @@
 //! The ExternalArtifacts of an ArtifactGenerator: made, kept as they are to be, and removed. One that another made is refused.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use roadstead_api::{
-    AnySource, Artifact, ArtifactGeneratorSpec, ArtifactGeneratorStatus, ConditionStatus, GeneratedArtifact,
-    KindId, OutputArtifact, Time,
+    AnySource, ArtifactGeneratorSpec, ArtifactGeneratorStatus, GeneratedArtifact, KindId, OutputArtifact,
 };
 use roadstead_hub_store::{AtRest, Stored};
 use roadstead_model::{Digest, Reason, Revision};
@@ -19,7 +18,8 @@ use crate::address::Address;
 use crate::identity::Identity;
 use crate::objects::apply::Wanted;
 use crate::objects::conditions::{self, READY};
-use crate::objects::{DeleteOptions, WriteOptions, status};
+use crate::objects::{DeleteOptions, WriteOptions};
+use crate::sources::external::Named;
 use crate::sources::fetch::{self, Subject};
 
 /// As Flux's own controller is called among the managers of fields, and in a label.
@@ -240,49 +240,22 @@ impl Generators {
         revision: &Revision,
         origin: Option<String>,
     ) -> Result<bool, HubError> {
-        let now = self.clock.now();
+        let is_kept = self.store.source_artifact_of(seen.uid, product.digest).await?.is_some();
         let mut tx = self.store.begin().await?;
         let found = tx.get_by_uid(seen.uid).await?.filter(|found| is_of(found, generator).is_ok());
         let Some(mut stored) = found else { return Ok(false) };
-        let metadata: BTreeMap<String, String> =
-            origin.into_iter().map(|origin| (ORIGIN.to_owned(), origin)).collect();
-        let mut artifact = Artifact {
-            digest: product.digest.to_string(),
-            path: String::new(),
-            url: String::new(),
-            revision: revision.to_string(),
-            last_update_time: Time(now),
-            size: i64::try_from(product.size).ok(),
-            metadata,
-        };
-        self.sources.address(&stored, &mut artifact);
-        let before = stored.decode::<AnySource>()?.status.unwrap_or_default().source.artifact;
-        let is_same = before.as_ref().is_some_and(|before| {
-            (&before.digest, &before.revision) == (&artifact.digest, &artifact.revision)
-        });
-        let is_kept = is_same && self.store.source_artifact_of(stored.uid, product.digest).await?.is_some();
-        if !is_kept {
-            tx.keep_artifact(stored.uid, revision, Ok(product.digest), now).await?;
-        }
-        if let Some(before) = before.filter(|before| before.digest == artifact.digest) {
-            artifact.last_update_time = before.last_update_time;
-        }
-        let written = status::write::<AnySource>(&mut tx, &mut stored, now, |status, generation| {
-            let message = "Artifact is ready";
-            status.source.artifact = Some(artifact);
-            let (ready, reason) = (ConditionStatus::True, Reason::Succeeded);
-            let conditions = &mut status.source.conditions;
-            conditions::set(conditions, READY, ready, reason, message, generation, now);
-        })
-        .await?;
-        if written.is_none() && is_kept {
+        let metadata = origin.into_iter().map(|origin| (ORIGIN.to_owned(), origin)).collect();
+        let (digest, size, message) = (product.digest, product.size, "Artifact is ready".to_owned());
+        let artifact = Named { revision, digest, size, metadata, message };
+        let named = self.sources.name_artifact(&mut tx, &mut stored, artifact, is_kept).await?;
+        if named.is_idle {
             return Ok(false);
         }
         tx.commit().await?;
-        if let Some(users) = written.and_then(|written| written.users) {
+        if let Some(users) = named.users {
             self.sources.wake_new_users(&stored, &users).await?;
         }
-        Ok(!is_same)
+        Ok(named.is_new)
     }
 
     /// Whether all that was made is still there, and as it was made; `is_seen` where its sources were looked at since the database was
@@ -361,7 +334,7 @@ fn is_of(external: &Stored, generator: &Stored) -> Result<(), String> {
         (Some(_), Some(name)) => format!("ArtifactGenerator '{name}' makes it"),
         _ => "it was not made by this ArtifactGenerator".to_owned(),
     };
-    Err(format!("ExternalArtifact {}/{} is there already: {by}", external.namespace, external.name))
+    Err(format!("ExternalArtifact {}/{} already exists: {by}", external.namespace, external.name))
 }
 
 /// Whether an object has all that a configuration asks for.
