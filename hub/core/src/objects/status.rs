@@ -25,8 +25,12 @@ pub(crate) trait HasStatus: Typed {
     /// Its conditions.
     fn conditions(status: &Self::Status) -> &[Condition];
 
-    /// Who is to be processed again after a change of it, of an object with this generation.
-    fn concerned(before: &Self::Status, after: &Self::Status, generation: i64) -> Whom;
+    /// Who is to be processed again after a change of it, of an object with this generation: by default its parent, where Ready says
+    /// something else.
+    fn concerned(before: &Self::Status, after: &Self::Status, _generation: i64) -> Whom {
+        let verdicts = [before, after].map(|status| verdict(Self::conditions(status)));
+        Whom { parent: verdicts[0] != verdicts[1], ..Whom::default() }
+    }
 }
 
 /// A status that was written.
@@ -161,10 +165,6 @@ impl HasStatus for Receiver {
     fn conditions(status: &Self::Status) -> &[Condition] {
         &status.conditions
     }
-
-    fn concerned(before: &Self::Status, after: &Self::Status, _: i64) -> Whom {
-        Whom { parent: verdict(&before.conditions) != verdict(&after.conditions), ..Whom::default() }
-    }
 }
 
 impl HasStatus for ArtifactGenerator {
@@ -176,10 +176,6 @@ impl HasStatus for ArtifactGenerator {
 
     fn conditions(status: &Self::Status) -> &[Condition] {
         &status.conditions
-    }
-
-    fn concerned(before: &Self::Status, after: &Self::Status, _: i64) -> Whom {
-        Whom { parent: verdict(&before.conditions) != verdict(&after.conditions), ..Whom::default() }
     }
 }
 
