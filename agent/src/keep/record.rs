@@ -62,7 +62,10 @@ impl Content {
         }
         if let Self::Watched { watched, mark } = self {
             hasher.update(&mark.to_le_bytes());
-            hasher.update(&serde_json::to_vec(watched).unwrap_or_default());
+            for one in watched {
+                // Texts and numbers: they always become JSON.
+                hasher.update(&serde_json::to_vec(one).unwrap_or_default());
+            }
         }
         hasher.finish()
     }

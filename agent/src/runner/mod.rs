@@ -50,6 +50,9 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 /// So long after its start an agent looks at what the one before it has applied.
 const RESUME_AFTER: Duration = Duration::from_secs(10);
 
+/// After a correction, what is kept to watch by is made again after so long: all of an applier's objects are in it.
+const KEEP_AGAIN_AFTER: Duration = Duration::from_secs(10);
+
 /// Why a dispatch is not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotTaken {
@@ -104,6 +107,8 @@ struct Inner<C> {
     healths: Arc<Healths>,
     keys: Arc<KeyServices>,
     keep: Arc<Keep>,
+    /// Of these appliers what is kept to watch by is made again in a while.
+    kept_again: Mutex<HashSet<ApplierUid>>,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
@@ -164,8 +169,21 @@ impl<C: Cluster> Runner<C> {
         let (slots, stop, tasks) = (Mutex::default(), CancellationToken::new(), TaskTracker::new());
         let (places, tended, healths) = (Places::new(limits), Arc::default(), Arc::default());
         let keys = Arc::new(keys);
-        let inner =
-            Inner { cluster, outbox, builds, slots, places, tended, healths, keys, keep, stop, tasks };
+        let kept_again = Mutex::default();
+        let inner = Inner {
+            cluster,
+            outbox,
+            builds,
+            slots,
+            places,
+            tended,
+            healths,
+            keys,
+            keep,
+            kept_again,
+            stop,
+            tasks,
+        };
         Self { inner: Arc::new(inner) }
     }
 
@@ -520,14 +538,33 @@ impl<C: Cluster> Runner<C> {
         }
     }
 
-    /// Objects were written, and stand otherwise than it is kept.
+    /// Objects were written, and stand otherwise than it is kept: that is kept in a while, together with what is corrected until then.
     fn keep_watched(&self, due: &Due) {
-        let slots = self.slots();
-        let finished = slots.get(&due.applier).and_then(|slot| slot.finished.as_ref());
-        let Some(inventory) = finished.map(|finished| finished.inventory.clone()) else { return };
-        drop(slots);
+        if !self.inner.kept_again.lock().unwrap_or_else(PoisonError::into_inner).insert(due.applier) {
+            return;
+        }
         let (runner, last) = (self.clone(), Arc::clone(&due.last));
-        self.inner.tasks.spawn_blocking(move || runner.keep(&last.dispatch, &inventory));
+        self.inner.tasks.spawn(async move {
+            let Inner { kept_again, stop, .. } = &*runner.inner;
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = tokio::time::sleep(KEEP_AGAIN_AFTER) => {}
+            }
+            let applier = last.dispatch.key.applier;
+            kept_again.lock().unwrap_or_else(PoisonError::into_inner).remove(&applier);
+            let inventory = {
+                let slots = runner.slots();
+                let finished = slots.get(&applier).and_then(|slot| slot.finished.as_ref());
+                finished.map(|finished| finished.inventory.clone())
+            };
+            let Some(inventory) = inventory else { return };
+            let runner = runner.clone();
+            // What has been dispatched since is kept by its own end.
+            let kept = tokio::task::spawn_blocking(move || runner.keep(&last.dispatch, &inventory));
+            if let Err(error) = kept.await {
+                tracing::error!(%error, "what was corrected could not be kept");
+            }
+        });
     }
 
     /// What is needed to correct what a dispatch has applied; none where it did not apply all, or did more than apply.

@@ -20,8 +20,8 @@ const MAX_RETURNED: usize = 5_000;
 /// What is kept of why one cannot be corrected.
 const MAX_MESSAGE: usize = 1024;
 /// Why what is only watched is not corrected.
-const NOT_KEPT: &str = "the agent was started again, and what this object is made of comes from the hub or is too large, and was not kept: it \
-     is corrected once the hub has dispatched it again";
+const NOT_KEPT: &str = "the agent has restarted, and does not have what it needs to correct this object: values from the hub, or a build that is too \
+     large to be kept; it will be corrected once the hub has dispatched it again";
 
 /// How a watch stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
