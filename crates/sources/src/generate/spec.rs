@@ -431,7 +431,7 @@ mod tests {
             (vec![output("web", "@repo/a/../../b*", "@artifact/")], "leads out of its root"),
             (vec![output("web", "@repo/apps", "@artifact/../../other")], "leads out of its root"),
             (vec![output("web", "@repo/apps", "@artifact//etc")], "leads out of its root"),
-            (vec![output("web", "@repo/apps", "@elsewhere/")], "want @artifact/"),
+            (vec![output("web", "@repo/apps", "@elsewhere/")], "must be '@artifact/'"),
             (vec![output("web", "@other/apps", "@artifact/")], "no source with the alias 'other'"),
             (vec![output("web", "@repo/[a", "@artifact/")], "without its end"),
             (vec![output("Web", "@repo/a", "@artifact/")], "not a valid name"),
@@ -482,8 +482,8 @@ mod tests {
         let refused = expand("@repo/apps/{app}", &[named()], many.iter().map(String::as_str));
         assert_eq!(refused, Err(SpecError::TooMany));
         for (pattern, said) in [
-            ("@repo/apps/{app", "no `}`"),
-            ("@repo/apps/app}", "no `{`"),
+            ("@repo/apps/{app", "without a `}`"),
+            ("@repo/apps/app}", "without a `{`"),
             ("@repo/apps/{}", "in braces"),
             ("@repo/apps/{1a}", "in braces"),
             ("@repo/{a}/{a}", "appears twice"),

@@ -74,7 +74,7 @@ async fn what_is_no_chart_is_said_so() {
         ("bad", "chart.metadata.name \"../x\" is invalid"),
         ("stars", "double-star"),
         ("file.tgz", "is not a complete tar.gz"),
-        ("linked", "symbolic link `linked/nowhere` leads nowhere"),
+        ("linked", "symbolic link `linked/nowhere` points to nothing"),
         ("around", "points to nothing, or to a folder that contains it"),
     ] {
         let error = error(&in_tree(tree.clone(), path)).await;

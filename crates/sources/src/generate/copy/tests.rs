@@ -183,8 +183,8 @@ fn archives_are_unpacked_wherever_they_lie() {
         assert_eq!(made(&mut memory, &[extract(from)]).unwrap(), ["x/chart/Chart.yaml=c: 1\n"], "{from}");
     }
     for (from, said) in [
-        ("@s/charts", "wants a .tar.gz"),
-        ("@s/charts/readme.md", "wants a .tar.gz"),
+        ("@s/charts", "requires a .tar.gz"),
+        ("@s/charts/readme.md", "requires a .tar.gz"),
         ("@s/bad.tgz", "'bad.tgz' cannot be extracted"),
         ("@s/none*", "no files match"),
     ] {
