@@ -73,6 +73,8 @@ pub struct Fetched {
     pub chart: Option<ChartFacts>,
     /// What was reserved for the artifact ([`Source::reserve_in`]): free again once this is dropped.
     pub room: Option<roadstead_budget::Reservation>,
+    /// Who wants the same and waits for it goes on once this is dropped: when the artifact is stored.
+    pub turn: Option<tokio::sync::OwnedMutexGuard<()>>,
 }
 
 /// What is known of a chart that was fetched.

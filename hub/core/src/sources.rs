@@ -11,6 +11,7 @@ mod git;
 mod helm_chart;
 mod helm_repository;
 mod includes;
+mod lenders;
 mod limits;
 pub(crate) mod notes;
 mod oci;
@@ -28,6 +29,7 @@ use roadstead_outbound::Authority;
 use roadstead_places::Places;
 use roadstead_sources::generate::GenerateLimits;
 use roadstead_sources::git::Include;
+use roadstead_sources::helm::Indexes;
 use roadstead_sources::{Fetched, Source};
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -38,7 +40,7 @@ use crate::context::Context;
 use crate::identity::AccessRules;
 use crate::quarantine::Quarantine;
 use crate::workers::{Workers, fair_places};
-use charts::Origin;
+use charts::{KnownIndexes, Origin};
 use fetch::{Known, KnownServers};
 use limits::Limits;
 use secrets::SourceSecrets;
@@ -57,6 +59,7 @@ pub struct Sources {
     /// For the workers that read what servers sent.
     read_places: Places,
     known_servers: KnownServers,
+    known_versions: KnownIndexes,
     limits: Limits,
     upload_places: Semaphore,
 }
@@ -66,6 +69,7 @@ impl Sources {
         let readers =
             context.options.workers.as_ref().map_or(1, |workers| workers.readers.settings().workers);
         let known_servers = KnownServers::new(&context.options.budget);
+        let known_versions = KnownIndexes::new(&context.options.budget);
         let read_places = fair_places(readers);
         Self {
             store: context.store.clone(),
@@ -75,6 +79,7 @@ impl Sources {
             quarantine: Arc::clone(quarantine),
             read_places,
             known_servers,
+            known_versions,
             limits: Limits::default(),
             upload_places: Semaphore::new(upload::AT_ONCE),
         }
@@ -170,6 +175,8 @@ struct Asked<'a> {
     options: &'a HubOptions,
     /// Its server, as this process last found it.
     known: Known,
+    /// Where indexes of Helm repositories are stored: of one of those.
+    indexes: Option<Arc<dyn Indexes>>,
 }
 
 /// The reason of a source of this kind that cannot be fetched, where nothing closer is known.

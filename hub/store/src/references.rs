@@ -1,7 +1,7 @@
 //! Who refers to what: which objects a change elsewhere makes worth a pass.
 
 use roadstead_api::{KindId, PipelineRole, Reference};
-use roadstead_model::ResourceUid;
+use roadstead_model::{Reason, ResourceUid};
 use uuid::Uuid;
 
 use crate::{Store, StoreError, Tx};
@@ -68,6 +68,24 @@ impl Tx {
         let found =
             query.bind(used.key()).bind(kinds(PipelineRole::Source)).fetch_all(&mut *self.inner).await;
         uids(found, "look up the sources of an object's sources")
+    }
+
+    /// The charts of a namespace that lack charts which they depend on: another repository, or other credentials, may have them.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn charts_without_dependencies(
+        &mut self,
+        namespace: &str,
+    ) -> Result<Vec<ResourceUid>, StoreError> {
+        let query = sqlx::query_scalar(
+            "SELECT uid FROM resource WHERE api_group = $1 AND kind = $2 AND namespace = $3
+             AND object #> '{status,conditions}' @> jsonb_build_array(jsonb_build_object('reason', $4::text))",
+        );
+        let kind = KindId::HelmChart.get();
+        let query = query.bind(kind.group()).bind(kind.kind).bind(namespace);
+        let found = query.bind(Reason::DependencyBuildError.as_str()).fetch_all(&mut *self.inner).await;
+        uids(found, "look up charts that lack what they depend on")
     }
 
     /// The appliers whose attempts were rendered by this object of the hub.
@@ -219,6 +237,41 @@ impl Store {
         );
         let query = query.bind(namespace).bind(name).bind(kinds(PipelineRole::Applier));
         uids(query.fetch_all(&self.pool).await, "look up who names a kubeconfig")
+    }
+
+    /// The names and URLs of the HelmRepositories of a namespace, by name; a thousand at most.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn helm_repositories(&self, namespace: &str) -> Result<Vec<(String, String)>, StoreError> {
+        let query = sqlx::query_as(
+            "SELECT name, object #>> '{spec,url}' FROM resource
+             WHERE api_group = $1 AND kind = $2 AND namespace = $3 AND object #>> '{spec,url}' IS NOT NULL
+             ORDER BY name LIMIT 1000",
+        );
+        let kind = KindId::HelmRepository.get();
+        let found = query.bind(kind.group()).bind(kind.kind).bind(namespace).fetch_all(&self.pool).await;
+        found.map_err(StoreError::query("look up the HelmRepositories of a namespace"))
+    }
+
+    /// Which charts are taken of a HelmRepository: each with its version, or range of versions, which is empty where none is said. A thousand
+    /// at most.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn charts_of(
+        &self,
+        namespace: &str,
+        repository: &str,
+    ) -> Result<Vec<(String, String)>, StoreError> {
+        let (kind, namespace, name) = (KindId::HelmRepository, namespace.to_owned(), repository.to_owned());
+        let used = Reference { kind, namespace, name };
+        let query = sqlx::query_as(
+            "SELECT DISTINCT object #>> '{spec,chart}', coalesce(object #>> '{spec,version}', '') FROM resource
+             WHERE refers_to @> ARRAY[$1] AND kind = $2 AND object #>> '{spec,chart}' IS NOT NULL LIMIT 1000",
+        );
+        let found = query.bind(used.key()).bind(KindId::HelmChart.get().kind).fetch_all(&self.pool).await;
+        found.map_err(StoreError::query("look up the charts of a HelmRepository"))
     }
 
     /// The Clusters that came on board by a kubeconfig for this address of an apiserver; two at most.

@@ -88,13 +88,15 @@ impl Kept {
             }
         };
         let answer = Answer { heading: String::new(), body };
-        Ok(KeptAnswer { answer, spool: self.spool })
+        Ok(KeptAnswer { answer, length: self.length, spool: self.spool })
     }
 }
 
 /// A body that is there.
 pub(crate) struct KeptAnswer {
     pub(crate) answer: Answer,
+    /// How many bytes it has.
+    pub(crate) length: u64,
     /// To be held as long as the answer is read.
     pub(crate) spool: Spool,
 }

@@ -297,6 +297,7 @@ impl Attempt<'_> {
             notes,
             metadata,
             room,
+            turn: None,
             verified: None,
             chart: None,
         })))

@@ -356,6 +356,7 @@ impl<'a> Attempt<'a> {
                     verified,
                     chart: None,
                     room: brought.held,
+                    turn: None,
                 })))
             }
             Reply::Modules(_) if matches!(self.location, Location::File(_)) => {

@@ -141,6 +141,16 @@ pub enum Why {
         /// Which file, if one is to blame.
         path: Option<String>,
     },
+    /// A chart of another repository that it depends on cannot be had.
+    #[error("failed to add remote dependency '{name}': {doing}{why}")]
+    Dependency {
+        /// What it is called.
+        name: String,
+        /// What was being done, as Flux tells it.
+        doing: String,
+        /// Why it could not be done.
+        why: Box<Why>,
+    },
     /// The artifact that a chart is made of cannot be had.
     #[error("the source's artifact: {0}")]
     Artifact(String),
@@ -169,6 +179,14 @@ impl Why {
             _ => step,
         };
         HelmError { step, why: Box::new(self) }
+    }
+
+    /// The cause, whichever of several charts it is about.
+    fn of_all(&self) -> &Self {
+        match self {
+            Self::Dependency { why, .. } => why,
+            why => why,
+        }
     }
 }
 
@@ -243,7 +261,7 @@ impl HelmError {
     /// Until when the server takes no requests, where that is what it says.
     #[must_use]
     pub fn rate_limited_until(&self) -> Option<jiff::Timestamp> {
-        match self.why.as_ref() {
+        match self.why.of_all() {
             Why::Attempt(error) | Why::Oci(OciError::Attempt(error)) => error.rate_limited_until(),
             _ => None,
         }
@@ -253,7 +271,7 @@ impl HelmError {
     /// next interval.
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        match self.why.as_ref() {
+        match self.why.of_all() {
             Why::Attempt(error) => error.is_transient(),
             Why::Oci(error) => error.is_transient(),
             Why::NoDisk | Why::Internal(_) | Why::Artifact(_) => true,

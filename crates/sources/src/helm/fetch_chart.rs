@@ -5,47 +5,36 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 use roadstead_model::{Digest, Revision};
-use roadstead_outbound::{Refusal, credentials_belong};
+use roadstead_outbound::Refusal;
 use tokio_util::sync::CancellationToken;
-use url::Url;
 
 use super::chart::check_name;
+use super::dependencies::{Dependencies, Repositories};
 use super::error::{HelmError, Step, Why};
 use super::fetch_index::of_ended;
 use super::index::{Choice, Chosen};
-use super::reader::{Made, Making, Order, Reply, What};
-use super::request::{ChartOrigin, HelmChartRequest, HelmLogin, HelmServer};
-use super::wire::{Came, Wire};
+use super::reader::{Made, Making, Reply, What};
+use super::receive::{Packed, Receiver, internal};
+use super::request::{AskedTogether, ChartOrigin, HelmChartRequest, HelmServer};
 use crate::artifact::Artifact;
 use crate::attempt::{
-    Answer, Body, Desk, Engine, Kept, KeptAnswer, Limited, NotKept, Room, Stop, TrustedBy, shown_url,
+    Answer, Body, Desk, Engine, KeptAnswer, Limited, Room, Stop, TrustedBy, plain, shown_url,
 };
 use crate::git::Stored;
-use crate::oci::{self, LayerOperation, OciReference, OciRequest, RegistryLogin, RegistryLogins};
-use crate::reading::Job;
+use crate::oci::{OciReference, OciRequest};
 use crate::source::{ChartFacts, FetchError, Fetched, Outcome, Source};
-use crate::tree::{Measure, shown};
+use crate::tree::shown;
 use crate::version::Version;
 
 /// Bytes of a chart's name.
 const MOST_NAME: usize = 250;
-
-/// A chart as it was received.
-struct Packed {
-    kept: KeptAnswer,
-    digest: Digest,
-    /// Its version, as whoever has it says.
-    version: String,
-    /// Whose signatures were verified.
-    verified: Option<String>,
-}
+/// Charts that are looked up beside one in an index: what is told of them fits into a reply.
+const MOST_TOGETHER: usize = 200;
 
 /// A fetch that is under way.
 struct Attempt<'a> {
     request: &'a HelmChartRequest,
-    engine: &'a dyn Engine,
-    stop: &'a Stop,
-    cancel: &'a CancellationToken,
+    receiver: Receiver<'a>,
     known: Option<&'a Revision>,
 }
 
@@ -71,10 +60,6 @@ fn changed(version: &str, build: Option<&str>) -> Result<String, String> {
     Ok(parsed.with_build(build).map_err(|error| error.to_string())?.to_string())
 }
 
-fn internal(detail: impl Into<String>, step: Step) -> HelmError {
-    Why::Internal(detail.into()).at(step)
-}
-
 impl Attempt<'_> {
     async fn run(&self) -> Result<Outcome, HelmError> {
         if let Some(known) = self.known.filter(|_| self.request.is_settled) {
@@ -88,153 +73,129 @@ impl Attempt<'_> {
             return Err(Why::Refused(why).at(Step::Reference));
         }
         match &self.request.origin {
-            ChartOrigin::Repository { server, index, registry } => {
-                self.of_repository(server, index.as_ref(), registry).await
+            ChartOrigin::Repository { server, index, together, registry } => {
+                self.of_repository(server, (index.as_ref(), together), registry).await
             }
             ChartOrigin::Registry(registry) => self.of_registry(registry).await,
-            ChartOrigin::Tree { artifact, .. } => self.of_tree(artifact.as_ref()).await,
+            ChartOrigin::Tree { artifact, repositories, .. } => {
+                self.of_tree(artifact.as_ref(), repositories.as_ref()).await
+            }
         }
     }
 
     async fn of_repository(
         &self,
         server: &HelmServer,
-        index: &dyn Stored,
+        (index, together): (&dyn Stored, &AskedTogether),
         registry: &OciRequest,
     ) -> Result<Outcome, HelmError> {
-        let Chosen { version, urls, digest } = self.choose(index).await?;
-        if let Some(unchanged) = self.unchanged(&version)? {
+        let chosen = self.choose(index, together).await?;
+        if let Some(unchanged) = self.unchanged(&chosen.version)? {
             return Ok(unchanged);
         }
-        let refused = |why: String| Why::Refused(why).at(Step::Pull);
-        let chart = shown(&self.request.chart);
-        let first =
-            urls.first().ok_or_else(|| refused(format!("chart '{chart}' has no downloadable URLs")))?;
-        let home = super::url::repository(&server.url);
-        let home = home.map_err(|why| Why::Url { url: shown_url(&server.url), why }.at(Step::Pull))?;
-        let url = super::url::chart(&home, first);
-        let url = url.map_err(|why| Why::Url { url: shown_url(first), why }.at(Step::Pull))?;
-        let packed = if url.scheme() == "oci" {
-            let (repository, tag) = tagged(&url, &version);
-            let request =
-                OciRequest { url: repository, reference: OciReference::Tag(tag), ..registry.clone() };
-            self.pull(lent(request, server, &home), version).await?
-        } else {
-            if registry.verify.is_some() {
-                let why = "verification of charts of HTTP repositories is not implemented";
-                return Err(Why::Refused(why.to_owned()).at(Step::Verify));
-            }
-            self.download(server, home, &url, version).await?
-        };
-        // Other forms of digests are those of tools that nobody uses any more.
-        let expected = digest.as_deref().map(|digest| digest.strip_prefix("sha256:").unwrap_or(digest));
-        if let Some(expected) = expected.and_then(|hex| format!("sha256:{hex}").parse::<Digest>().ok())
-            && expected != packed.digest
-        {
-            let (came, expected) = (packed.digest.to_string(), expected.to_string());
-            return Err(Why::OtherDigest { url: shown_url(url.as_str()), came, expected }.at(Step::Pull));
-        }
+        let most = self.request.bounds.limits.chart_bytes;
+        let packed = self.receiver.named(server, registry, &self.request.chart, chosen, most).await?;
         self.make(packed).await
     }
 
-    /// Which version of the chart an index has that is asked for.
-    async fn choose(&self, index: &dyn Stored) -> Result<Chosen, HelmError> {
-        self.stop.enter("looking for the chart's version");
-        let stored = index.bytes().await.map_err(|why| Why::Artifact(why).at(Step::Reference))?;
-        let answer = Answer { heading: String::new(), body: Body::Memory(stored.bytes) };
+    /// Which version of the chart an index has that is asked for. Who reads it looks for what others will ask for, too, and they wait for that.
+    async fn choose(&self, index: &dyn Stored, together: &AskedTogether) -> Result<Chosen, HelmError> {
+        let step = Step::Reference;
+        self.receiver.stop.enter("looking for the chart's version");
         let choice = Choice { chart: self.request.chart.clone(), version: self.request.version.clone() };
-        let mut desk = Desk::new(0, None, self.stop);
-        desk.answers.push(answer);
-        match self.read("choice", What::Choose(choice), &mut desk, Step::Reference).await? {
-            Reply::Chosen(chosen) => Ok(chosen),
-            _ => Err(internal("the reader answers another question", Step::Reference)),
-        }
-    }
-
-    async fn download(
-        &self,
-        server: &HelmServer,
-        home: Url,
-        url: &Url,
-        version: String,
-    ) -> Result<Packed, HelmError> {
-        let at = |why: Why| why.at(Step::Pull);
-        self.stop.enter("receiving the chart");
-        let wire = Wire::new(server, &self.request.bounds, self.stop, home).map_err(at)?;
-        let most = (Measure::ChartBytes, self.request.bounds.limits.chart_bytes);
-        match wire.get(url, None, most).await.map_err(at)? {
-            Came::File(received) => {
-                let (kept, digest) = (received.kept, received.digest);
-                Ok(Packed { kept, digest, version, verified: None })
+        let AskedTogether { known, others } = together;
+        let turn = known.turn().await;
+        let chosen = match known.get(&choice) {
+            Some(chosen) => chosen,
+            None => {
+                let others = others
+                    .iter()
+                    .map(|(chart, version)| Choice { chart: chart.clone(), version: version.clone() });
+                let is_small = |one: &Choice| one.chart.len() + one.version.len() <= MOST_NAME;
+                let others =
+                    others.filter(|other| *other != choice && is_small(other) && known.get(other).is_none());
+                let choices: Vec<Choice> =
+                    [choice.clone()].into_iter().chain(others.take(MOST_TOGETHER)).collect();
+                let stored = index.bytes().await.map_err(|why| Why::Artifact(why).at(step))?;
+                let answer = Answer { heading: String::new(), body: Body::Memory(stored.bytes) };
+                let mut desk = Desk::new(0, None, self.receiver.stop);
+                desk.answers.push(answer);
+                let (what, given) = (What::Choose(choices.clone()), (&mut desk, choices.len()));
+                let found = self.receiver.choose("choice", what, given, step).await?;
+                let own = found.first().cloned();
+                choices.into_iter().zip(found).for_each(|(choice, found)| known.keep(choice, found));
+                own.unwrap_or_else(|| Err("no chart name found".to_owned()))
             }
-            Came::Unchanged => Err(internal("nothing is known of it", Step::Pull)),
-        }
+        };
+        drop(turn);
+        chosen.map_err(|why| {
+            let what = "failed to get chart version for remote reference";
+            Why::Refused(format!("{what}: {}", plain(&why))).at(step)
+        })
     }
 
     async fn of_registry(&self, registry: &OciRequest) -> Result<Outcome, HelmError> {
-        let version = &self.request.version;
-        let tag = if Version::parse(version).is_some() {
-            // Of a version that is whole nobody needs to be asked which one it is.
-            version.replace('+', "_")
-        } else {
-            let range = if version.is_empty() { "*".to_owned() } else { version.clone() };
-            let reference = OciReference::SemVer { range, filter: None };
-            let request = OciRequest { reference, ..registry.clone() };
-            oci::choose_tag(&request, self.engine, self.cancel).await.map_err(|error| match error {
-                oci::OciError::NoTag { range, .. } => {
-                    let what = "failed to get chart version for remote reference: could not locate a version matching";
-                    Why::Refused(format!("{what} provided version string {range}")).at(Step::Reference)
-                }
-                oci::OciError::ReferenceRefused { why, .. } => Why::Refused(why).at(Step::Reference),
-                error => Why::Oci(error).at(Step::Pull),
-            })?
-        };
+        let tag = self.receiver.tag(registry, &self.request.version).await?;
         let version = tag.replace('_', "+");
         if let Some(unchanged) = self.unchanged(&version)? {
             return Ok(unchanged);
         }
         let request = OciRequest { reference: OciReference::Tag(tag), ..registry.clone() };
-        let packed = self.pull(request, version).await?;
+        let most = self.request.bounds.limits.chart_bytes;
+        let packed = self.receiver.pull(request, version, most).await?;
         self.make(packed).await
     }
 
-    /// The layer of an artifact in a registry that is a chart. What its tag names is resolved once: that is verified, and its layer received.
-    async fn pull(&self, mut request: OciRequest, version: String) -> Result<Packed, HelmError> {
-        let limit = self.request.bounds.limits.chart_bytes;
-        (request.limits.layer_bytes, request.limits.artifact_bytes) = (limit, limit);
-        request.operation = LayerOperation::Copy;
-        request.media_type = Some(oci::CHART.to_owned());
-        (request.known, request.room) = (None, self.request.bounds.room.clone());
-        let fetched = oci::fetch_with(request, self.engine, self.cancel).await;
-        match fetched.map_err(|error| Why::Oci(error).at(Step::Pull))? {
-            Outcome::Fetched(fetched) => {
-                let Fetched { artifact, verified, room, .. } = *fetched;
-                let kept = self.spooled(&artifact.bytes, Step::Pull).await?;
-                // Room is reserved once more for what is made of it.
-                drop(room);
-                Ok(Packed { kept, digest: artifact.digest, version, verified })
-            }
-            Outcome::Unchanged(_) => Err(internal("nothing is known of it", Step::Pull)),
-        }
-    }
-
-    async fn of_tree(&self, artifact: &dyn Stored) -> Result<Outcome, HelmError> {
-        self.stop.enter("reading the source's artifact");
+    async fn of_tree(
+        &self,
+        artifact: &dyn Stored,
+        repositories: &dyn Repositories,
+    ) -> Result<Outcome, HelmError> {
+        self.receiver.stop.enter("reading the source's artifact");
         let stored = artifact.bytes().await.map_err(|why| Why::Artifact(why).at(Step::Reference))?;
         let about = Digest::of(&stored.bytes).to_string();
-        let kept = self.spooled(&stored.bytes, Step::Reference).await?;
+        let kept = self.receiver.spooled(&stored.bytes, Step::Reference).await?;
         drop(stored);
-        let known = self.request.known_name.clone().zip(self.known.map(ToString::to_string));
-        let what = What::Tree { path: self.request.chart.clone(), making: self.making(), known };
         let mut desk = self.desk();
         desk.answers.push(kept.answer);
-        self.engine.admit(&about).await.map_err(|ended| of_ended(ended).at(Step::Reference))?;
-        match self.read(&about, what, &mut desk, Step::Reference).await? {
-            Reply::Same(_) => match self.known {
-                Some(known) => Ok(Outcome::Unchanged(known.clone())),
-                None => Err(internal("nothing is known of it", Step::Reference)),
-            },
-            Reply::Made(made) => self.made(made, None, desk, None),
+        let needed = match self.read_tree(&about, false, &mut desk).await? {
+            Reply::Needs(needed) => needed,
+            reply => return self.of_reply(reply, desk),
+        };
+        let received = Dependencies::new(&self.receiver).receive(&needed, repositories).await?;
+        self.receiver.stop.enter("putting charts into the one that depends on them");
+        let about = received.about(&about);
+        let mut spools = Vec::new();
+        for KeptAnswer { answer, spool, .. } in received.kept {
+            desk.answers.push(answer);
+            // They lie there as long as they are read.
+            spools.push(spool);
+        }
+        let reply = self.read_tree(&about, true, &mut desk).await?;
+        drop(spools);
+        self.of_reply(reply, desk)
+    }
+
+    async fn read_tree(
+        &self,
+        about: &str,
+        has_dependencies: bool,
+        desk: &mut Desk,
+    ) -> Result<Reply, HelmError> {
+        let step = if has_dependencies { Step::Dependencies } else { Step::Reference };
+        let admitted = self.receiver.engine.admit(about).await;
+        admitted.map_err(|ended| of_ended(ended).at(step))?;
+        let known = self.request.known_name.clone().zip(self.known.map(ToString::to_string));
+        let what =
+            What::Tree { path: self.request.chart.clone(), making: self.making(), known, has_dependencies };
+        self.receiver.read(about, what, desk, step).await
+    }
+
+    fn of_reply(&self, reply: Reply, desk: Desk) -> Result<Outcome, HelmError> {
+        match (reply, self.known) {
+            (Reply::Same(_), Some(known)) => Ok(Outcome::Unchanged(known.clone())),
+            (Reply::Same(_), None) => Err(internal("nothing is known of it", Step::Reference)),
+            (Reply::Made(made), _) => self.made(made, None, desk, None),
             _ => Err(internal("the reader answers another question", Step::Reference)),
         }
     }
@@ -254,18 +215,20 @@ impl Attempt<'_> {
 
     fn desk(&self) -> Desk {
         let bounds = &self.request.bounds;
-        Desk::new(bounds.limits.chart_bytes, bounds.room.clone(), self.stop)
+        Desk::new(bounds.limits.chart_bytes, bounds.room.clone(), self.receiver.stop)
     }
 
     /// Makes the artifact of a chart that was received.
     async fn make(&self, packed: Packed) -> Result<Outcome, HelmError> {
-        self.stop.enter("reading the chart");
+        self.receiver.stop.enter("reading the chart");
         let Packed { kept, digest, version, verified } = packed;
         let about = digest.to_string();
-        self.engine.admit(&about).await.map_err(|ended| of_ended(ended).at(Step::Pull))?;
+        let admitted = self.receiver.engine.admit(&about).await;
+        admitted.map_err(|ended| of_ended(ended).at(Step::Pull))?;
         let mut desk = self.desk();
         desk.answers.push(kept.answer);
-        let reply = self.read(&about, What::Packed(self.making()), &mut desk, Step::Pull).await?;
+        let what = What::Packed(self.making());
+        let reply = self.receiver.read(&about, what, &mut desk, Step::Pull).await?;
         drop(kept.spool);
         let Reply::Made(made) = reply else {
             return Err(internal("the reader answers another question", Step::Pull));
@@ -313,49 +276,8 @@ impl Attempt<'_> {
             verified,
             chart: Some(ChartFacts { name, version, is_packaged, values_files: values }),
             room: brought.held,
+            turn: None,
         })))
-    }
-
-    async fn read(&self, about: &str, what: What, desk: &mut Desk, step: Step) -> Result<Reply, HelmError> {
-        let order = Order { limits: self.request.bounds.limits.clone(), what };
-        let order = Job::Helm(&order).encode().map_err(|error| internal(error.to_string(), step))?;
-        let reply = self.engine.run(about, order, desk).await.map_err(|ended| of_ended(ended).at(step))?;
-        match serde_json::from_slice(&reply) {
-            Ok(Reply::Unread(unread)) => Err(unread.of(self.request.url(), step)),
-            Ok(reply) => Ok(reply),
-            Err(_) => Err(internal("the reader's reply cannot be parsed", step)),
-        }
-    }
-
-    /// Bytes in a temporary file, so that a reader can have them without room in memory.
-    async fn spooled(&self, bytes: &[u8], step: Step) -> Result<KeptAnswer, HelmError> {
-        let bounds = &self.request.bounds;
-        let mut kept = Kept::new(bounds.scratch.clone(), bounds.disk.clone());
-        kept.take(bytes).await.map_err(|error| match error {
-            NotKept::NoDisk => Why::NoDisk.at(step),
-            NotKept::Io(_) => internal(error.to_string(), step),
-        })?;
-        kept.into_answer().await.map_err(|error| internal(error.to_string(), step))
-    }
-}
-
-/// A request to a registry that an index names: with the repository's credentials where it is the same server, or where they are passed on.
-fn lent(mut request: OciRequest, server: &HelmServer, home: &Url) -> OciRequest {
-    let there = Url::parse(&request.url.replacen("oci://", "https://", 1));
-    let may = server.pass_credentials || there.is_ok_and(|there| credentials_belong(home, &there));
-    if let Some(HelmLogin { username, password }) = server.login.clone().filter(|_| may) {
-        request.logins = RegistryLogins::everywhere(RegistryLogin::Basic { username, password });
-    }
-    request
-}
-
-/// The repository and the tag that a URL `oci://host/path:tag` names; the version's own tag where it names none.
-fn tagged(url: &Url, version: &str) -> (String, String) {
-    let text = url.as_str();
-    let (before, last) = text.rsplit_once('/').unwrap_or(("", text));
-    match last.split_once(':') {
-        Some((name, tag)) => (format!("{before}/{name}"), tag.to_owned()),
-        None => (text.to_owned(), version.replace('+', "_")),
     }
 }
 
@@ -380,7 +302,10 @@ impl Source for HelmChartRequest {
         let timeout = self.bounds.timeout;
         let stop = Stop::new(Instant::now() + timeout, cancel.child_token());
         let (url, trust) = (self.url(), TrustedBy::CertSecretRef);
-        let attempt = Attempt { request: self, engine, stop: &stop, cancel, known };
+        let in_files = matches!(self.origin, ChartOrigin::Tree { .. });
+        let receiver =
+            Receiver { bounds: &self.bounds, engine, stop: &stop, cancel, url: url.clone(), in_files };
+        let attempt = Attempt { request: self, receiver, known };
         let limited = Limited { kind: "Helm chart", url, trust, timeout, stop: &stop, cancel };
         let outcome = limited.run(attempt.run()).await;
         Ok(outcome.map_err(|error| error.or_at(Step::Pull))?)

@@ -1,19 +1,24 @@
 //! One fetch of the index of a repository over HTTP.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use async_trait::async_trait;
+use roadstead_budget::Reservation;
 use roadstead_model::{Digest, Revision};
 use roadstead_outbound::Refusal;
+use tokio::sync::OwnedMutexGuard;
 use tokio_util::sync::CancellationToken;
 
 use super::error::{HelmError, Step, Why};
+use super::known::LastIndex;
 use super::reader::{Order, Reply, What};
 use super::request::HelmIndexRequest;
 use super::wire::{Came, Received, Wire};
 use crate::artifact::Artifact;
 use crate::attempt::{Desk, Ended, Engine, Limited, Room, Stop, TrustedBy, shown_url};
+use crate::git::{Stored, StoredBytes};
 use crate::reading::Job;
 use crate::source::{FetchError, Fetched, Outcome, Source};
 use crate::tree::Measure;
@@ -38,25 +43,67 @@ impl HelmIndexRequest {
         let url = super::url::index(&home);
         let wire = Wire::new(&self.server, &self.bounds, stop, home).map_err(at)?;
         engine.admit(ABOUT).await.map_err(|ended| at(of_ended(ended)))?;
+        stop.enter("waiting for who asks for the same index");
+        let wanted = Instant::now();
+        let turn = self.known_index.turn().await;
+        let last = self.last(known).await;
+        if let Some((last, had)) = &last
+            && last.begun >= wanted
+        {
+            // It was asked for while this one waited.
+            return self.same(last, had, turn).await;
+        }
         stop.enter("receiving the index");
-        let validator = self.known_index.validator(known);
+        let begun = Instant::now();
+        let validator = last.as_ref().and_then(|(last, _)| last.validator.as_ref());
         let most = (Measure::HelmIndexBytes, self.bounds.limits.index_bytes);
-        let received = match wire.get(&url, validator.as_ref(), most).await.map_err(at)? {
-            Came::File(received) => *received,
-            Came::Unchanged => match known {
-                Some(known) => return Ok(Outcome::Unchanged(known.clone())),
-                None => return Err(at(Why::Internal("nothing is known of it".to_owned()))),
-            },
+        let received = wire.get(&url, validator, most).await.map_err(at)?;
+        match (received, last) {
+            (Came::Unchanged, Some((last, had))) => {
+                self.known_index.keep(LastIndex { begun, ..last.clone() });
+                self.same(&last, &had, turn).await
+            }
+            (Came::Unchanged, None) => Err(at(Why::Internal("nothing is known of it".to_owned()))),
+            (Came::File(received), Some((last, had))) if received.digest == last.sent => {
+                self.known_index.keep(LastIndex { validator: received.validator, begun, ..last.clone() });
+                self.same(&last, &had, turn).await
+            }
+            (Came::File(received), _) => self.read(*received, known, (engine, stop), (begun, turn)).await,
+        }
+    }
+
+    /// What came last, where that is what the caller has, or is stored.
+    async fn last(&self, known: Option<&Revision>) -> Option<(LastIndex, Had)> {
+        let last = self.known_index.last()?;
+        if Some(&last.revision) == known {
+            return Some((last, Had::ByCaller));
+        }
+        let stored = self.indexes.as_ref()?.at(&last.revision).await?;
+        Some((last, Had::Stored(stored)))
+    }
+
+    /// The index that came last is still the one.
+    async fn same(
+        &self,
+        last: &LastIndex,
+        had: &Had,
+        turn: OwnedMutexGuard<()>,
+    ) -> Result<Outcome, HelmError> {
+        let stored = match had {
+            Had::ByCaller => return Ok(Outcome::Unchanged(last.revision.clone())),
+            Had::Stored(stored) => stored.bytes().await,
         };
-        self.read(received, known, engine, stop).await
+        let StoredBytes { bytes, held } = stored.map_err(|why| Why::Artifact(why).at(Step::FetchIndex))?;
+        let brought = (Digest::of(&bytes), bytes, held);
+        Ok(self.fetched(last.revision.clone(), brought, turn))
     }
 
     async fn read(
         &self,
         received: Received,
         known: Option<&Revision>,
-        engine: &dyn Engine,
-        stop: &Stop,
+        (engine, stop): (&dyn Engine, &Stop),
+        (begun, turn): (Instant, OwnedMutexGuard<()>),
     ) -> Result<Outcome, HelmError> {
         let internal = |detail: &str| Why::Internal(detail.to_owned()).at(Step::LoadIndex);
         let limits = &self.bounds.limits;
@@ -78,23 +125,40 @@ impl HelmIndexRequest {
         let digest = Digest::of(&brought.bytes);
         let revision: Revision = digest.to_string().parse().map_err(|_| internal("no revision"))?;
         // As soon as it is read, whatever it holds: the next request is then about what came now.
-        self.known_index.keep(received.validator, &revision);
+        let (validator, sent) = (received.validator, received.digest);
+        self.known_index.keep(LastIndex { validator, sent, revision: revision.clone(), begun });
         tracing::debug!(url = self.url(), versions, dropped, "the index of a Helm repository was read");
         if known == Some(&revision) {
             return Ok(Outcome::Unchanged(revision));
         }
-        let unpacked_bytes = brought.bytes.len() as u64;
-        let artifact = Artifact { digest, bytes: brought.bytes, files: 1, unpacked_bytes };
-        Ok(Outcome::Fetched(Box::new(Fetched {
+        Ok(self.fetched(revision, (digest, brought.bytes, brought.held), turn))
+    }
+
+    fn fetched(
+        &self,
+        revision: Revision,
+        (digest, bytes, room): (Digest, Vec<u8>, Option<Reservation>),
+        turn: OwnedMutexGuard<()>,
+    ) -> Outcome {
+        let unpacked_bytes = bytes.len() as u64;
+        Outcome::Fetched(Box::new(Fetched {
             revision,
-            artifact,
+            artifact: Artifact { digest, bytes, files: 1, unpacked_bytes },
             notes: Vec::new(),
             metadata: BTreeMap::new(),
             verified: None,
             chart: None,
-            room: brought.held,
-        })))
+            room,
+            // Others wait for it to be stored only where they would find it.
+            turn: self.indexes.is_some().then_some(turn),
+        }))
     }
+}
+
+/// Who has the index that came last.
+enum Had {
+    ByCaller,
+    Stored(Arc<dyn Stored>),
 }
 
 /// What ended a reader.

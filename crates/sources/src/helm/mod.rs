@@ -3,17 +3,20 @@
 //! A [`HelmIndexRequest`] brings the index of a repository as an artifact, in one form ([`index`]). A [`HelmChartRequest`] brings one chart: as it came,
 //! or with its values and its version changed, and packed again.
 //!
-//! Two sides share the work, as for all kinds. One has the network, the credentials and the time (`wire`, `fetch_index`, `fetch_chart`): it keeps
+//! Two sides share the work, as for all kinds. One has the network, the credentials and the time (`wire`, `receive`, `fetch_index`, `fetch_chart`, and `dependencies` for the charts
+//! of other repositories that a chart in a folder depends on): it keeps
 //! what is answered without looking at it. The other (`reader`) has what was answered, or an artifact that is stored, and nothing else: it
 //! reads indexes and charts, merges values and packs. What it says of a chart is bounded and checked again before anybody goes by it.
 
 mod chart;
+mod dependencies;
 mod error;
 mod fetch_chart;
 mod fetch_index;
 mod index;
 mod known;
 pub(crate) mod reader;
+mod receive;
 mod request;
 mod unread;
 mod url;
@@ -21,10 +24,11 @@ mod version;
 mod wire;
 
 pub use self::url::normalised;
+pub use dependencies::{Repositories, RepositoryAt};
 pub use error::{HelmError, Step, Why};
-pub use known::KnownIndex;
+pub use known::{Indexes, KnownIndex, KnownVersions};
 pub use request::{
-    ChartOrigin, HelmBounds, HelmChartRequest, HelmIndexRequest, HelmLimits, HelmLogin, HelmServer,
-    ValuesFiles,
+    AskedTogether, ChartOrigin, HelmBounds, HelmChartRequest, HelmIndexRequest, HelmLimits, HelmLogin,
+    HelmServer, ValuesFiles,
 };
 pub use version::{RevisionOf, build_metadata};

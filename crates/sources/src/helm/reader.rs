@@ -1,13 +1,13 @@
 //! The reading of what Helm repositories sent, and of charts: for a process that has no network and knows neither URLs nor credentials.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, Read, Seek as _};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use serde::{Deserialize, Serialize};
 
-use super::chart::{Chart, Found, Part, Source, Values, add_dependencies, clean, package};
+use super::chart::{Adding, Chart, Dependency, Found, Part, Source, Values, clean, package};
 use super::index::{self, Choice, Chosen};
 use super::request::{HelmLimits, ValuesFiles};
 use super::unread::{Stage, Unread};
@@ -28,8 +28,10 @@ pub(crate) struct Order {
 pub(super) enum What {
     /// Read an index, and bring it in its one form.
     Index,
-    /// Pick a version out of an index that was brought so.
-    Choose(Choice),
+    /// Pick versions out of an index that was brought so.
+    Choose(Vec<Choice>),
+    /// Pick versions out of an index as a server sent it.
+    ChooseUnread(Vec<Choice>),
     /// Make a chart of a packed one.
     Packed(Making),
     /// Make a chart of what lies at a path of another source's artifact.
@@ -38,6 +40,8 @@ pub(super) enum What {
         making: Making,
         /// The name and the version of the chart that the hub has.
         known: Option<(String, String)>,
+        /// Whether the answers after the artifact are the charts of other repositories that it needs.
+        has_dependencies: bool,
     },
 }
 
@@ -59,8 +63,10 @@ impl Making {
 pub(super) enum Reply {
     /// An index was brought.
     Indexed { versions: usize, dropped: u64 },
-    /// This version is meant.
-    Chosen(Chosen),
+    /// These versions are meant; or why there is none.
+    Chosen(Vec<Result<Chosen, String>>),
+    /// The chart depends on these, of other repositories.
+    Needs(Vec<Dependency>),
     /// A chart was brought.
     Made(Made),
     /// It is the one that the hub has.
@@ -88,9 +94,12 @@ pub(crate) fn read(order: &Order, folder: &Path, line: &Line, stop: &AtomicBool)
     let work = Work { limits: &order.limits, folder, line, stop };
     let reply = match &order.what {
         What::Index => work.index(),
-        What::Choose(choice) => choice.look(work.answer()).map(Reply::Chosen),
+        What::Choose(choices) => index::choose(choices, work.answer()).map(Reply::Chosen),
+        What::ChooseUnread(choices) => work.choose_unread(choices),
         What::Packed(making) => work.packed(making),
-        What::Tree { path, making, known } => work.in_tree(path, making, known.as_ref()),
+        What::Tree { path, making, known, has_dependencies } => {
+            work.in_tree(path, making, (known.as_ref(), *has_dependencies))
+        }
     };
     // Texts, numbers and flags: they always become JSON.
     serde_json::to_vec(&reply.unwrap_or_else(Reply::Unread)).unwrap_or_default()
@@ -115,6 +124,12 @@ impl Work<'_> {
         Ok(Reply::Indexed { versions: loaded.versions, dropped: loaded.dropped })
     }
 
+    fn choose_unread(&self, choices: &[Choice]) -> Result<Reply, Unread> {
+        let mut loaded = index::load(self.answer(), self.limits, self.folder, self.stop)?;
+        loaded.file.rewind().map_err(|error| Unread::internal(&error))?;
+        index::choose(choices, BufReader::new(loaded.file)).map(Reply::Chosen)
+    }
+
     fn bring(&self, file: &mut File) -> Result<(), Unread> {
         let size = file.metadata().map_err(|error| Unread::internal(&error))?.len();
         bring_file(file, size, self.line).map_err(|error| Unread::Internal(error.to_string()))
@@ -137,7 +152,7 @@ impl Work<'_> {
         &self,
         path: &str,
         making: &Making,
-        known: Option<&(String, String)>,
+        (known, has_dependencies): (Option<&(String, String)>, bool),
     ) -> Result<Reply, Unread> {
         let source = Source::unpack(self.answer(), &self.limits.source, self.folder, self.stop)?;
         let (chart, packed) = match source.find(path, self.limits, self.stop)? {
@@ -160,8 +175,13 @@ impl Work<'_> {
         }
         let mut chart = chart;
         if packed.is_none() {
-            let bounds = (self.limits, self.folder, self.stop);
-            add_dependencies(&mut chart, &source, path, bounds)?;
+            let adding = Adding { limits: self.limits, folder: self.folder, stop: self.stop };
+            let elsewhere = adding.of_source(&mut chart, &source, path)?;
+            if !elsewhere.is_empty() && !has_dependencies {
+                return Ok(Reply::Needs(elsewhere));
+            }
+            // They follow the source's artifact, in the order in which they were asked for.
+            adding.received(&mut chart, &elsewhere, |number| AnswerReader::new(self.line, number + 1, 0))?;
         }
         // Paths are those of the source, and not of the chart.
         self.make(chart, making, |_, path| source.file(path), |path| format!("/{}", clean(path)))

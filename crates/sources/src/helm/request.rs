@@ -8,7 +8,8 @@ use roadstead_budget::Pool;
 use roadstead_outbound::{ClientIdentity, Guard, Policy, Purpose, Secret};
 use serde::{Deserialize, Serialize};
 
-use super::known::KnownIndex;
+use super::dependencies::Repositories;
+use super::known::{Indexes, KnownIndex, KnownVersions};
 use crate::attempt::Room;
 use crate::git::Stored;
 use crate::oci::OciRequest;
@@ -132,8 +133,19 @@ pub struct HelmIndexRequest {
     pub server: HelmServer,
     /// Bounds.
     pub bounds: HelmBounds,
-    /// What is known of the index from earlier looks with the same spec and credentials; what this one learns is kept there.
+    /// What is known of the index from earlier looks with the same URL and credentials; what this one learns is kept there.
     pub known_index: KnownIndex,
+    /// Where indexes are stored, so that one that somebody else received need not be received again.
+    pub indexes: Option<Arc<dyn Indexes>>,
+}
+
+/// Charts of one index, which are looked up at once.
+#[derive(Debug, Clone, Default)]
+pub struct AskedTogether {
+    /// What is known of this very index from earlier looks; what this one learns is kept there.
+    pub known: KnownVersions,
+    /// Charts that others will ask for, each with its version or range of versions.
+    pub others: Vec<(String, String)>,
 }
 
 /// Where a chart comes from.
@@ -145,6 +157,8 @@ pub enum ChartOrigin {
         server: Box<HelmServer>,
         /// Its index, as it is stored.
         index: Arc<dyn Stored>,
+        /// What is known of that index, and what is asked of it together with this chart.
+        together: AskedTogether,
         /// How a registry is asked, where the index says that a chart is in one.
         registry: Box<OciRequest>,
     },
@@ -156,6 +170,8 @@ pub enum ChartOrigin {
         artifact: Arc<dyn Stored>,
         /// For messages: `GitRepository 'app'`.
         named: String,
+        /// Where charts of other repositories come from that it depends on.
+        repositories: Arc<dyn Repositories>,
     },
 }
 

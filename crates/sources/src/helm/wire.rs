@@ -30,6 +30,7 @@ pub(super) struct Wire<'a> {
     client: Client,
     /// The repository.
     home: Url,
+    in_files: bool,
 }
 
 /// What came.
@@ -62,7 +63,12 @@ impl<'a> Wire<'a> {
             ClientError::Tls(detail) => Why::Internal(detail),
         })?;
         stop.hide_behind(client.veil());
-        Ok(Self { server, bounds, stop, client, home })
+        Ok(Self { server, bounds, stop, client, home, in_files: false })
+    }
+
+    /// The same, of which nothing that comes stays in memory.
+    pub(super) fn in_files(self) -> Self {
+        Self { in_files: true, ..self }
     }
 
     /// Asks for a file of at most so many bytes. Credentials go to the repository's own server, or, where they are passed on, to that
@@ -84,7 +90,8 @@ impl<'a> Wire<'a> {
             _ => return Err(Why::Status { url: shown, status: status.as_u16() }),
         }
         let validator = Validator::of_answer(response.headers());
-        let mut kept = Kept::new(self.bounds.scratch.clone(), self.bounds.disk.clone());
+        let kept = Kept::new(self.bounds.scratch.clone(), self.bounds.disk.clone());
+        let mut kept = if self.in_files { kept.in_file() } else { kept };
         let (mut hasher, mut body) = (Hasher::default(), response.into_body());
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| AttemptError::Unreachable {

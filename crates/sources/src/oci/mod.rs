@@ -239,7 +239,16 @@ impl Attempt<'_> {
         if self.request.operation == LayerOperation::Copy {
             let (bytes, room) = self.copy(&blob, layer.size).await?;
             let artifact = Artifact { digest, bytes, files: 1, unpacked_bytes: layer.size };
-            return Ok(Fetched { revision, artifact, notes, metadata, verified: None, chart: None, room });
+            return Ok(Fetched {
+                revision,
+                artifact,
+                notes,
+                metadata,
+                verified: None,
+                chart: None,
+                room,
+                turn: None,
+            });
         }
         let manifests = self.desk.answers.len();
         self.desk.answers.push(blob);
@@ -253,7 +262,16 @@ impl Attempt<'_> {
                 let digest = Digest::of(&brought.bytes);
                 let artifact = Artifact { digest, bytes: brought.bytes, files, unpacked_bytes };
                 let room = brought.held;
-                Ok(Fetched { revision, artifact, notes, metadata, verified: None, chart: None, room })
+                Ok(Fetched {
+                    revision,
+                    artifact,
+                    notes,
+                    metadata,
+                    verified: None,
+                    chart: None,
+                    room,
+                    turn: None,
+                })
             }
             Reply::Unread(unread) => Err(unread.of(self.request, &revision.to_string())),
             _ => Err(self.internal("the reader answers another question")),

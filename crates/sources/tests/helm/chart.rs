@@ -1,7 +1,7 @@
 //! Charts of repositories and registries.
 
 use roadstead_model::{Digest, Revision};
-use roadstead_sources::helm::{ChartOrigin, HelmServer};
+use roadstead_sources::helm::{AskedTogether, ChartOrigin, HelmServer};
 use roadstead_sources::{Fetched, HelmChartRequest, OciRequest, Outcome};
 use serde_json::{Value, json};
 
@@ -199,7 +199,7 @@ async fn credentials_go_to_charts_on_other_hosts_only_where_they_are_passed_on()
 }
 
 /// Pushes a chart as Helm does; its version is its tag, with `_` for `+`.
-fn push(registry: &Registry, repository: &str, version: &str, chart: &[u8]) -> String {
+pub(crate) fn push(registry: &Registry, repository: &str, version: &str, chart: &[u8]) -> String {
     let kind = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
     let manifest = registry.manifest(&[(kind, chart)], &json!({}));
     let digest = manifest["digest"].as_str().unwrap().to_owned();
@@ -268,6 +268,7 @@ async fn an_index_may_say_that_a_chart_is_in_a_registry() {
         let origin = ChartOrigin::Repository {
             server: Box::new(HelmServer { login: login("right"), ..server.repository() }),
             index: stored(kept.artifact.bytes.clone()),
+            together: AskedTogether::default(),
             registry: Box::new(registry.request()),
         };
         let chart = fetched(&request(origin, "app", "")).await;

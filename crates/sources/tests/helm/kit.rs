@@ -1,15 +1,19 @@
 //! Charts, and how they are asked for.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use flate2::write::GzEncoder;
 use roadstead_model::{Digest, Revision};
+use roadstead_outbound::{Guard, Policy, Purpose};
 use roadstead_sources::git::{Stored, StoredBytes};
 use roadstead_sources::helm::{
-    ChartOrigin, HelmBounds, HelmError, HelmLogin, HelmServer, KnownIndex, ValuesFiles,
+    AskedTogether, ChartOrigin, HelmBounds, HelmError, HelmLogin, HelmServer, KnownIndex, Repositories,
+    RepositoryAt, ValuesFiles, Why, normalised,
 };
 use roadstead_sources::{
     Entry, FetchError, Fetched, HelmChartRequest, HelmIndexRequest, InProcess, OciRequest, Outcome, Source,
@@ -43,7 +47,8 @@ pub(crate) async fn error(source: &dyn Source) -> HelmError {
 }
 
 pub(crate) fn index_of(server: &Server) -> HelmIndexRequest {
-    HelmIndexRequest { server: server.repository(), bounds: bounds(), known_index: KnownIndex::default() }
+    let known_index = KnownIndex::default();
+    HelmIndexRequest { server: server.repository(), bounds: bounds(), known_index, indexes: None }
 }
 
 pub(crate) fn login(password: &str) -> Option<HelmLogin> {
@@ -73,6 +78,7 @@ pub(crate) fn chart_of(server: HelmServer, index: &Fetched, chart: &str, version
     let origin = ChartOrigin::Repository {
         server: Box::new(server),
         index: stored(index.artifact.bytes.clone()),
+        together: AskedTogether::default(),
         registry: Box::new(OciRequest::new("oci://registry.example/none")),
     };
     request(origin, chart, version)
@@ -171,8 +177,64 @@ pub(crate) fn artifact(files: &[(&str, &str)]) -> Vec<u8> {
 
 /// A chart in the artifact of another source.
 pub(crate) fn in_tree(artifact: Vec<u8>, path: &str) -> HelmChartRequest {
+    in_tree_with(artifact, path, Lenders::default())
+}
+
+/// The same where these repositories lend credentials to what it depends on.
+pub(crate) fn in_tree_with(artifact: Vec<u8>, path: &str, lenders: Lenders) -> HelmChartRequest {
     let named = "GitRepository 'app'".to_owned();
-    request(ChartOrigin::Tree { artifact: stored(artifact), named }, path, "")
+    let origin = ChartOrigin::Tree { artifact: stored(artifact), named, repositories: Arc::new(lenders) };
+    request(origin, path, "")
+}
+
+/// Repositories by their URLs, and what those are reached by that are not among them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Lenders {
+    pub(crate) lent: BTreeMap<String, RepositoryAt>,
+    /// What may be connected to.
+    pub(crate) reach: Vec<SocketAddr>,
+    /// Who is trusted.
+    pub(crate) ca: Option<Vec<u8>>,
+}
+
+impl Lenders {
+    /// Nobody lends anything, and these servers may be connected to.
+    pub(crate) fn none(servers: &[&Server]) -> Self {
+        Self { reach: servers.iter().map(|server| server.address).collect(), ..Self::default() }
+    }
+
+    /// This repository lends what it has.
+    pub(crate) fn lend(mut self, server: HelmServer, index: Option<&Fetched>) -> Self {
+        let url = normalised(&server.url).unwrap();
+        let index = index.map(|index| stored(index.artifact.bytes.clone()));
+        let registry = Box::new(OciRequest::new("oci://registry.example/none"));
+        self.lent.insert(url, RepositoryAt::Http { server: Box::new(server), index, registry });
+        self
+    }
+
+    fn guard(&self, purpose: Purpose) -> Guard {
+        let rules = self.reach.iter().map(|server| server.to_string().parse().unwrap()).collect();
+        Guard::new(Arc::new(Policy::new(rules)), purpose)
+    }
+}
+
+#[async_trait]
+impl Repositories for Lenders {
+    async fn at(&self, url: &str) -> Result<RepositoryAt, Why> {
+        if let Some(lent) = self.lent.get(url) {
+            return Ok(lent.clone());
+        }
+        if url.contains("forbidden") {
+            return Err(Why::Refused("Secret 'apps/login' of spec.secretRef not found".to_owned()));
+        }
+        let (ca, guard) = (self.ca.clone(), self.guard(Purpose::Oci));
+        let registry = Box::new(OciRequest { ca: ca.clone(), guard, ..OciRequest::new(url) });
+        if url.starts_with("oci://") {
+            return Ok(RepositoryAt::Registry(registry));
+        }
+        let server = HelmServer { ca, guard: self.guard(Purpose::Helm), ..HelmServer::new(url) };
+        Ok(RepositoryAt::Http { server: Box::new(server), index: None, registry })
+    }
 }
 
 /// A gzip stream of so many zeros, in pieces.

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in the helpers of its kit")]
 
 mod chart;
+mod dependencies;
 mod hostile;
 mod index;
 mod kit;
@@ -12,6 +13,7 @@ mod registry;
 mod server;
 #[path = "../common/serving.rs"]
 mod serving;
+mod shared;
 #[path = "../common/source_cases.rs"]
 mod source_cases;
 mod tree;

@@ -155,10 +155,6 @@ async fn charts_of_the_same_source_are_put_into_those_that_depend_on_them() {
     build(&remote, &there).await.unwrap();
     for (dependency, said) in [
         (
-            "{name: grafana, version: 6.x, repository: \"https://charts.example\"}",
-            "not fetched by this version",
-        ),
-        (
             "{name: grafana, version: 6.x, repository: \"@charts\"}",
             "aliased repository dependency is not supported",
         ),

@@ -4,15 +4,15 @@
 use jiff::Timestamp;
 use roadstead_api::{
     AnyApplier, AnyApplierStatus, AnySource, AnySourceStatus, ArtifactGenerator, ArtifactGeneratorStatus,
-    Cluster, ClusterStatus, Condition, ConditionStatus, ManagementCluster, ManagementClusterStatus, Receiver,
-    ReceiverStatus, Typed,
+    Cluster, ClusterStatus, Condition, ConditionStatus, KindId, ManagementCluster, ManagementClusterStatus,
+    Receiver, ReceiverStatus, Typed,
 };
 use roadstead_hub_store::{StoreError, Stored, Tx, Whom};
 use roadstead_model::{Queue, ResourceUid};
 use serde::Serialize;
 
 use crate::objects::conditions::{self, READY};
-use crate::objects::{events, managers};
+use crate::objects::{events, managers, triggers};
 
 /// A kind whose status the hub writes.
 pub(crate) trait HasStatus: Typed {
@@ -68,6 +68,10 @@ pub(crate) async fn write<K: HasStatus>(
         tx.enqueue(Queue::Generator, &concerned.others).await?;
         tx.enqueue(Queue::Applier, concerned.parent.as_slice()).await?;
         written.users = whom.users.then_some(concerned.users);
+    }
+    if whom.sources && stored.kind == KindId::HelmRepository {
+        // Its index may have now what they lack.
+        triggers::wake_charts_without_dependencies(tx, namespace).await?;
     }
     Ok(Some(written))
 }

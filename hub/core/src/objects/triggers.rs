@@ -173,6 +173,7 @@ pub async fn on_change(
                 // Its charts are fetched from where it says.
                 let charts = users(tx, object, PipelineRole::Source).await?;
                 tx.enqueue(Queue::Source, &charts).await?;
+                wake_charts_without_dependencies(tx, &object.namespace).await?;
             }
         }
         KindId::ConfigMap => {
@@ -195,6 +196,9 @@ pub async fn on_change(
             tx.enqueue(Queue::Source, &sources).await?;
             let charts = tx.sources_by_sources(object.kind, &object.namespace, &object.name).await?;
             tx.enqueue(Queue::Source, &charts).await?;
+            if !sources.is_empty() {
+                wake_charts_without_dependencies(tx, &object.namespace).await?;
+            }
             // Of what is neither, only Receivers refer to something: their paths follow its token.
             let receivers = users(tx, object, PipelineRole::Other).await?;
             tx.enqueue(Queue::Receiver, &receivers).await?;
@@ -224,6 +228,16 @@ pub async fn on_change(
         _ => {}
     }
     Ok(())
+}
+
+/// Has those charts of a namespace be tried again that lack charts which they depend on: which HelmRepository has them is known only once the
+/// chart is read, so no reference leads to it.
+///
+/// # Errors
+/// Where the database refuses.
+pub(crate) async fn wake_charts_without_dependencies(tx: &mut Tx, namespace: &str) -> Result<(), StoreError> {
+    let charts = tx.charts_without_dependencies(namespace).await?;
+    tx.enqueue(Queue::Source, &charts).await
 }
 
 async fn users(tx: &mut Tx, used: &Stored, by: PipelineRole) -> Result<Vec<ResourceUid>, StoreError> {

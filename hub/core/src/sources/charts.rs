@@ -1,17 +1,25 @@
 //! What a HelmChart comes from: a HelmRepository, or a chart in the artifact of another source, of its own namespace.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use roadstead_api::source::{HelmChartSourceKind, HelmRepositoryType};
+use async_trait::async_trait;
+use roadstead_api::source::{HelmChartSourceKind, HelmChartSpec, HelmRepositoryType};
 use roadstead_api::{AnySource, AnySourceStatus, HelmChart, HelmRepository, KindId, SourceSpec};
-use roadstead_hub_store::Stored;
-use roadstead_model::{Digest, Reason};
+use roadstead_budget::MemoryBudget;
+use roadstead_hub_store::{Store, Stored};
+use roadstead_model::{Digest, Reason, Revision, chain};
 use roadstead_sources::git;
+use roadstead_sources::helm::{AskedTogether, Indexes, KnownVersions, Repositories};
 use serde_json::Value;
 
 use crate::HubError;
 use crate::sources::Sources;
 use crate::sources::includes::Blob;
+use crate::sources::lenders::Lenders;
+
+/// What is known of indexes may take this part of the process's memory.
+const PART: u64 = 64;
 
 /// What the status has of the revision of what a chart comes from.
 pub(super) const OBSERVED_REVISION: &str = "observedSourceArtifactRevision";
@@ -30,6 +38,10 @@ pub(super) struct Origin {
     pub(super) revision: Option<String>,
     /// What the chart's status noted of it, and of the chart.
     pub(super) noted: Noted,
+    /// Where charts come from that it depends on.
+    pub(super) repositories: Arc<dyn Repositories>,
+    /// What is known of the versions in its index.
+    pub(super) together: AskedTogether,
 }
 
 /// What a chart's status says of its artifact.
@@ -89,7 +101,8 @@ impl Sources {
         if stored.kind != KindId::HelmChart {
             return Ok(Ok(None));
         }
-        let from = stored.decode::<HelmChart>()?.spec.source_ref;
+        let spec = stored.decode::<HelmChart>()?.spec;
+        let from = &spec.source_ref;
         let kind = match from.kind {
             HelmChartSourceKind::HelmRepository => KindId::HelmRepository,
             HelmChartSourceKind::GitRepository => KindId::GitRepository,
@@ -101,8 +114,16 @@ impl Sources {
             return Ok(Err((Reason::SourceUnavailable, message)));
         };
         let noted = Noted::of(status);
+        let repositories: Arc<dyn Repositories> = Arc::new(Lenders::new(self, &stored.namespace));
         if kind == KindId::HelmRepository && is_registry(&found.decode()?) {
-            return Ok(Ok(Some(Origin { stored: found, artifact: None, revision: None, noted })));
+            return Ok(Ok(Some(Origin {
+                stored: found,
+                artifact: None,
+                revision: None,
+                noted,
+                repositories,
+                together: AskedTogether::default(),
+            })));
         }
         let artifact = found.decode::<AnySource>()?.status.and_then(|status| status.source.artifact);
         let digest: Option<Digest> = artifact.as_ref().and_then(|artifact| artifact.digest.parse().ok());
@@ -110,7 +131,18 @@ impl Sources {
             Some((artifact, digest)) if self.store.has_blob(digest).await? => {
                 let blob: Arc<dyn git::Stored> = Arc::new(Blob::new(self, digest));
                 let revision = Some(artifact.revision);
-                Ok(Ok(Some(Origin { stored: found, artifact: Some(blob), revision, noted })))
+                let mut origin = Origin {
+                    stored: found,
+                    artifact: Some(blob),
+                    revision,
+                    noted,
+                    repositories,
+                    together: AskedTogether::default(),
+                };
+                if kind == KindId::HelmRepository && !origin.is_settled() {
+                    origin.together = self.asked_together(&origin.stored, digest, &spec).await?;
+                }
+                Ok(Ok(Some(origin)))
             }
             _ => {
                 let message = format!("no artifact available for {kind} source '{}'", from.name);
@@ -118,4 +150,77 @@ impl Sources {
             }
         }
     }
+
+    /// What is known of an index, and which other charts are taken of it: where nobody has looked for this one yet, they are looked up with it.
+    async fn asked_together(
+        &self,
+        repository: &Stored,
+        index: Digest,
+        spec: &HelmChartSpec,
+    ) -> Result<AskedTogether, HubError> {
+        let known = self.known_versions.of(index);
+        let version = spec.version.as_deref().unwrap_or_default();
+        let others = if known.knows(&spec.chart, version) {
+            Vec::new()
+        } else {
+            self.store.charts_of(&repository.namespace, &repository.name).await?
+        };
+        Ok(AskedTogether { known, others })
+    }
+}
+
+/// What is known of the versions in indexes, by their digests.
+#[derive(Debug)]
+pub(super) struct KnownIndexes {
+    most: usize,
+    of: Mutex<HashMap<Digest, KnownVersions>>,
+}
+
+impl KnownIndexes {
+    pub(super) fn new(budget: &MemoryBudget) -> Self {
+        let most = budget.total() / PART / KnownVersions::MOST as u64;
+        Self { most: usize::try_from(most).unwrap_or(usize::MAX).max(1), of: Mutex::default() }
+    }
+
+    fn of(&self, index: Digest) -> KnownVersions {
+        let mut all = self.of.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= self.most && !all.contains_key(&index) {
+            // Each of them is read once more.
+            all.clear();
+        }
+        all.entry(index).or_default().clone()
+    }
+}
+
+/// Indexes of Helm repositories where they are stored.
+struct StoredIndexes {
+    store: Store,
+    blob: Blob,
+}
+
+impl std::fmt::Debug for StoredIndexes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StoredIndexes").finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Indexes for StoredIndexes {
+    async fn at(&self, revision: &Revision) -> Option<Arc<dyn git::Stored>> {
+        // The revision of an index is its digest.
+        let digest: Digest = revision.to_string().parse().ok()?;
+        match self.store.has_blob(digest).await {
+            Ok(true) => Some(Arc::new(self.blob.of(digest))),
+            Ok(false) => None,
+            Err(error) => {
+                // It is received once more then.
+                tracing::error!(%digest, error = chain(&error), "could not look for a stored index");
+                None
+            }
+        }
+    }
+}
+
+pub(super) fn stored_indexes(sources: &Sources) -> Arc<dyn Indexes> {
+    Arc::new(StoredIndexes { store: sources.store.clone(), blob: Blob::new(sources, Digest::of(b"")) })
 }

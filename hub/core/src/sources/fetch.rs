@@ -15,7 +15,7 @@ use roadstead_model::{Digest, ResourceUid, Revision};
 use roadstead_sources::bucket::{BucketLimits, KnownBucket};
 use roadstead_sources::generate::GenerateLimits;
 use roadstead_sources::git::KnownServer;
-use roadstead_sources::helm::{HelmLimits, KnownIndex};
+use roadstead_sources::helm::{HelmLimits, KnownIndex, normalised};
 use roadstead_sources::oci::{KnownRegistry, OciLimits};
 use roadstead_sources::{Desk, Ended, Engine, Line, MOST_QUESTION, Room};
 use roadstead_sources::{FetchError, GitLimits, Outcome, Source, read};
@@ -52,7 +52,12 @@ const PART: u64 = 256;
 pub(crate) struct KnownServers {
     most: usize,
     of: Mutex<HashMap<ResourceUid, (Asking, Known)>>,
+    /// Indexes of Helm repositories.
+    indexes: Mutex<HashMap<IndexKey, KnownIndex>>,
 }
+
+/// Namespace, URL and the versions of the Secrets.
+type IndexKey = (String, String, Vec<i64>);
 
 /// A source's generation, and the versions of its Secrets: with another one it is perhaps another server, or another client to it.
 type Asking = (i64, Vec<i64>);
@@ -69,7 +74,23 @@ pub(crate) struct Known {
 impl KnownServers {
     pub(crate) fn new(budget: &MemoryBudget) -> Self {
         let most = budget.total() / PART / KnownServer::MOST as u64;
-        Self { most: usize::try_from(most).unwrap_or(usize::MAX).max(1), of: Mutex::default() }
+        Self {
+            most: usize::try_from(most).unwrap_or(usize::MAX).max(1),
+            of: Mutex::default(),
+            indexes: Mutex::default(),
+        }
+    }
+
+    /// The index at a URL, for all who ask for it in a namespace with these versions of their Secrets.
+    pub(crate) fn index(&self, namespace: &str, url: &str, secrets: &[i64]) -> KnownIndex {
+        let url = normalised(url).unwrap_or_default();
+        let key = (namespace.to_owned(), url, secrets.to_vec());
+        let mut all = self.indexes.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= self.most && !all.contains_key(&key) {
+            // It costs one more request for each.
+            all.clear();
+        }
+        all.entry(key).or_default().clone()
     }
 
     /// The server of a source with this spec and these versions of its Secrets.

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use roadstead_api::source::{HelmChartSpec, HelmRepositorySpec, ReconcileStrategy};
-use roadstead_api::{HelmChart, HelmRepository, KindId};
+use roadstead_api::{HelmChart, HelmRepository, KindId, SourceSpec};
 use roadstead_hub_store::{StoreError, Stored};
 use roadstead_model::{Reason, Revision};
-use roadstead_outbound::Purpose;
+use roadstead_outbound::{Authority, Purpose};
 use roadstead_sources::helm::{ChartOrigin, RevisionOf, ValuesFiles, build_metadata};
 use roadstead_sources::oci::{RegistryLogin, RegistryLogins};
 use roadstead_sources::{ChartFacts, Fetched, HelmChartRequest, OciRequest, Source};
 use serde_json::Value;
 
+use crate::HubOptions;
 use crate::sources::charts::{OBSERVED_NAME, OBSERVED_VALUES, Origin, is_registry};
 use crate::sources::helm_repository::{bounds, login, server, way};
 use crate::sources::secrets::SourceSecrets;
@@ -71,6 +72,7 @@ impl SourceKind for HelmCharts {
                     None => return Ok(Err("its source has no artifact".to_owned())),
                 },
                 named: format!("{kind} '{}'", origin.stored.name),
+                repositories: Arc::clone(&origin.repositories),
             }),
         };
         Ok(of.map(|of| {
@@ -119,55 +121,69 @@ fn of_repository(
     asked: &Asked<'_>,
 ) -> Result<Result<ChartOrigin, String>, StoreError> {
     let repository = origin.stored.decode::<HelmRepository>()?;
-    if let Some(provider @ ("aws" | "azure" | "gcp")) = origin.stored.object["spec"]["provider"].as_str() {
-        let why = format!(
-            "spec.provider {provider} of the HelmRepository is not supported by this version of Roadstead"
-        );
+    if let Some(why) = unsupported_provider(&origin.stored) {
         return Ok(Err(why));
     }
-    let registry = match registry(spec, &repository.spec, asked) {
+    let tolerated = asked.tolerated.clone();
+    let registry = registry(&repository.spec.url, asked.spec, asked.secrets, (asked.options, tolerated));
+    let mut registry = match registry {
         Ok(registry) => Box::new(registry),
         Err(why) => return Ok(Err(why)),
     };
+    match oci::verification(spec.verify.as_ref(), &spec.chart, asked.secrets).transpose() {
+        Ok(verify) => registry.verify = verify,
+        Err(why) => return Ok(Err(why)),
+    }
     if is_registry(&repository) {
-        return Ok(registry_of(registry, &repository.spec, spec, asked.secrets).map(ChartOrigin::Registry));
+        registry.url = format!("{}/{}", repository.spec.url.trim_end_matches('/'), spec.chart);
+        let registry = login_to(registry, &repository.spec, asked.secrets);
+        return Ok(registry.map(ChartOrigin::Registry));
     }
     let Some(index) = &origin.artifact else { return Ok(Err("its source has no artifact".to_owned())) };
     let server = server(&repository.spec, asked.secrets, asked.options, asked.tolerated.clone());
     Ok(server.map(|server| ChartOrigin::Repository {
         server: Box::new(server),
         index: Arc::clone(index),
+        together: origin.together.clone(),
         registry,
     }))
 }
 
+/// Why a HelmRepository is not asked whose credentials are a cloud's.
+pub(super) fn unsupported_provider(repository: &Stored) -> Option<String> {
+    let provider = repository.object["spec"]["provider"].as_str();
+    provider.filter(|provider| ["aws", "azure", "gcp"].contains(provider)).map(|provider| {
+        format!(
+            "spec.provider {provider} of the HelmRepository is not supported by this version of Roadstead"
+        )
+    })
+}
+
 /// How registries are asked for a chart, whatever their address is: as nobody.
-fn registry(
-    spec: &HelmChartSpec,
-    repository: &HelmRepositorySpec,
-    asked: &Asked<'_>,
+pub(super) fn registry(
+    url: &str,
+    spec: &SourceSpec,
+    secrets: &SourceSecrets,
+    (options, tolerated): (&HubOptions, Option<Authority>),
 ) -> Result<OciRequest, String> {
-    let mut request = OciRequest::new(repository.url.clone());
-    request.guard = way(asked.options, Purpose::Oci, asked.tolerated.clone());
-    request.plain_http_credentials = asked.options.outbound.plain_http_credentials;
-    request.timeout = crate::sources::notes::timeout(asked.spec);
-    if let Some(workers) = &asked.options.workers {
+    let mut request = OciRequest::new(url);
+    request.guard = way(options, Purpose::Oci, tolerated);
+    request.plain_http_credentials = options.outbound.plain_http_credentials;
+    request.timeout = crate::sources::notes::timeout(spec);
+    if let Some(workers) = &options.workers {
         request.limits = crate::sources::fetch::oci_limits(workers, request.limits);
         request.disk = Some(workers.disk.clone());
     }
-    (request.ca, request.identity) = asked.secrets.of_tls()?;
-    request.verify = oci::verification(spec.verify.as_ref(), &spec.chart, asked.secrets).transpose()?;
+    (request.ca, request.identity) = secrets.of_tls()?;
     Ok(request)
 }
 
-/// The same of the registry that a HelmRepository is.
-fn registry_of(
+/// The same of the registry that a HelmRepository is: by its Secret.
+pub(super) fn login_to(
     mut request: Box<OciRequest>,
     repository: &HelmRepositorySpec,
-    spec: &HelmChartSpec,
     secrets: &SourceSecrets,
 ) -> Result<Box<OciRequest>, String> {
-    request.url = format!("{}/{}", repository.url.trim_end_matches('/'), spec.chart);
     request.insecure = repository.insecure;
     if let Some(secret) = &secrets.login {
         let is_docker = secret.has(".dockerconfigjson") || secret.has(".dockercfg");

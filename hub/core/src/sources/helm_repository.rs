@@ -50,7 +50,8 @@ impl SourceKind for HelmRepositories {
         Ok(server.map(|server| {
             let bounds = bounds(asked.options, asked.spec, asked.most_bytes);
             let known_index = asked.known.index;
-            let request = HelmIndexRequest { server, bounds, known_index };
+            let indexes = asked.indexes;
+            let request = HelmIndexRequest { server, bounds, known_index, indexes };
             Box::new(request) as Box<dyn Source>
         }))
     }

@@ -89,6 +89,11 @@ impl Blob {
         let room = sources.options.workers.as_ref().map(fetch::room);
         Self { store: sources.store.clone(), room, digest, most: sources.most_of_a_source() }
     }
+
+    /// Another one, as large as that may be.
+    pub(super) fn of(&self, digest: Digest) -> Self {
+        Self { digest, ..self.clone() }
+    }
 }
 
 impl std::fmt::Debug for Blob {

@@ -20,7 +20,7 @@ use crate::objects::conditions::{self, READY, STALLED, SUSPENDED};
 use crate::objects::{status, triggers};
 use crate::sources::charts::Origin;
 use crate::sources::includes::{self, IncludedArtifact};
-use crate::sources::{Asked, SourceKind, Sources, addresses, failed, fetch, kind, limits, notes};
+use crate::sources::{Asked, SourceKind, Sources, addresses, charts, failed, fetch, kind, limits, notes};
 
 /// The name under which passes are logged.
 pub(super) const LOGGER: &str = "controllers.Source";
@@ -301,7 +301,11 @@ impl Sources {
             Ok(included) => included,
             Err(why) => return Ok(Err(why)),
         };
-        let known = self.known_servers.of(stored.uid, (stored.generation, secrets.versions()));
+        let mut known = self.known_servers.of(stored.uid, (stored.generation, secrets.versions()));
+        // What is fetched wherever it leads must not become the answer for others.
+        if stored.kind == KindId::HelmRepository && grace.is_none() {
+            known.index = self.known_servers.index(&stored.namespace, &spec.url, &secrets.versions());
+        }
         if afresh {
             known.git.forget_verdict();
         }
@@ -317,6 +321,7 @@ impl Sources {
             most_bytes,
             options: &self.options,
             known,
+            indexes: (stored.kind == KindId::HelmRepository).then(|| charts::stored_indexes(self)),
         };
         let source = kind.source(asked)?.map_err(|why| (Reason::AuthenticationFailed, why));
         let verdict = kind.verdict(stored, &secrets)?;

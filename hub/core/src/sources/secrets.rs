@@ -4,12 +4,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use roadstead_api::object::LocalObjectReference;
 use roadstead_api::{KindId, SourceSpec};
-use roadstead_hub_store::{SecretData, Stored};
+use roadstead_hub_store::{SecretData, Store, Stored};
 use roadstead_model::Reason;
 use roadstead_outbound::{ClientIdentity, Guard, ProxyServer, Secret};
 use url::Url;
 
 use crate::HubError;
+use crate::identity::AccessRules;
 use crate::identity::access::ALLOWED_HOSTS;
 use crate::sources::{Sources, kind};
 
@@ -147,9 +148,27 @@ impl SourceSecret {
 }
 
 impl Sources {
+    /// The Secrets of a source that it may use, as [`SecretReader::of`] has them.
+    pub(super) async fn secrets_of(
+        &self,
+        stored: &Stored,
+        whose: &Stored,
+        spec: &SourceSpec,
+    ) -> Result<Result<SourceSecrets, (Reason, String)>, HubError> {
+        SecretReader { store: &self.store, access: &self.access }.of(stored, whose, spec).await
+    }
+}
+
+/// Reads the Secrets of sources.
+pub(super) struct SecretReader<'a> {
+    pub(super) store: &'a Store,
+    pub(super) access: &'a AccessRules,
+}
+
+impl SecretReader<'_> {
     /// The Secrets of a source that it may use, or the reason and the message of its condition. `whose` spec names those that are sent: of
     /// a chart, that of its repository.
-    pub(super) async fn secrets_of(
+    pub(super) async fn of(
         &self,
         stored: &Stored,
         whose: &Stored,

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-pub(super) use dependencies::add_dependencies;
+pub(super) use dependencies::{Adding, Dependency, MOST as MOST_DEPENDENCIES};
 pub(super) use folder::{Found, Source};
 pub(super) use metadata::{Metadata, check_name};
 pub(super) use package::package;

@@ -1,4 +1,4 @@
-//! Which version of a chart an index has that is asked for.
+//! Which versions of charts an index has that are asked for.
 
 use std::fmt;
 use std::io::Read;
@@ -6,12 +6,12 @@ use std::io::Read;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-use crate::helm::unread::{Stage, Unread};
+use crate::helm::unread::Unread;
 use crate::tree::shown;
-use crate::version::{Constraint, Version};
+use crate::version::{Constraint, ImproperConstraint, Version};
 
 /// What is asked for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(in crate::helm) struct Choice {
     pub(in crate::helm) chart: String,
     /// A version or a range of versions; the newest that is stable where it is empty.
@@ -28,60 +28,66 @@ pub(in crate::helm) struct Chosen {
     pub(in crate::helm) digest: Option<String>,
 }
 
-impl Choice {
-    /// Looks for it in an index that was written by [`super::load`]: newer versions come first.
-    pub(in crate::helm) fn look(&self, index: impl Read) -> Result<Chosen, Unread> {
-        let fail = |why: String| {
-            let what = "failed to get chart version for remote reference";
-            Unread::Failed(Stage::Reference, format!("{what}: {why}"))
-        };
-        let range = if self.version.is_empty() { "*" } else { &self.version };
-        // A version that stands there as it is counts, whatever it looks like.
-        let constraint = Constraint::parse(range);
-        let mut look = Look { choice: self, constraint: constraint.as_ref().ok(), found: None, seen: false };
-        let mut json = serde_json::Deserializer::from_reader(index);
-        let read = (&mut json).deserialize_map(Document(&mut look)).and_then(|()| json.end());
-        read.map_err(|error| Unread::Internal(format!("the stored index: {error}")))?;
-        let (found, seen) = (look.found.take(), look.seen);
-        match (found, &constraint) {
-            (Some(found), _) => Ok(found),
-            (None, _) if !seen => Err(fail("no chart name found".to_owned())),
-            (None, Err(error)) => Err(fail(error.to_string())),
-            (None, Ok(_)) => {
-                let (chart, range) = (shown(&self.chart), shown(range));
-                Err(fail(format!("no '{chart}' chart with version matching '{range}' found")))
-            }
-        }
-    }
+/// Looks for several at once in an index that was written by [`super::load`], in which newer versions come first. Of each the version, or why
+/// there is none.
+pub(in crate::helm) fn choose(
+    choices: &[Choice],
+    index: impl Read,
+) -> Result<Vec<Result<Chosen, String>>, Unread> {
+    let mut looks: Vec<Look<'_>> = choices.iter().map(Look::new).collect();
+    let mut json = serde_json::Deserializer::from_reader(index);
+    let read = (&mut json).deserialize_map(Document(&mut looks)).and_then(|()| json.end());
+    read.map_err(|error| Unread::Internal(format!("the stored index: {error}")))?;
+    Ok(looks.into_iter().map(Look::result).collect())
 }
 
-/// A look that is under way.
+/// A look for one chart that is under way.
 struct Look<'a> {
     choice: &'a Choice,
-    constraint: Option<&'a Constraint>,
+    range: &'a str,
+    constraint: Result<Constraint, ImproperConstraint>,
     found: Option<Chosen>,
     /// Whether there is such a chart.
     seen: bool,
 }
 
-impl Look<'_> {
-    fn version(&mut self, chosen: Chosen) {
+impl<'a> Look<'a> {
+    fn new(choice: &'a Choice) -> Self {
+        let range = if choice.version.is_empty() { "*" } else { &choice.version };
+        // A version that stands there as it is counts, whatever it looks like.
+        Self { choice, range, constraint: Constraint::parse(range), found: None, seen: false }
+    }
+
+    fn version(&mut self, chosen: &Chosen) {
         let is_exact = |one: &Chosen| one.version == self.choice.version;
         let fits = || {
             let version = Version::parse(&chosen.version);
-            version.zip(self.constraint).is_some_and(|(version, constraint)| constraint.matches(&version))
+            let constraint = self.constraint.as_ref().ok();
+            version.zip(constraint).is_some_and(|(version, constraint)| constraint.matches(&version))
         };
         let takes = match &self.found {
-            Some(found) => !is_exact(found) && is_exact(&chosen),
-            None => is_exact(&chosen) || fits(),
+            Some(found) => !is_exact(found) && is_exact(chosen),
+            None => is_exact(chosen) || fits(),
         };
         if takes {
-            self.found = Some(chosen);
+            self.found = Some(chosen.clone());
+        }
+    }
+
+    fn result(self) -> Result<Chosen, String> {
+        match (self.found, self.constraint) {
+            (Some(found), _) => Ok(found),
+            (None, _) if !self.seen => Err("no chart name found".to_owned()),
+            (None, Err(error)) => Err(error.to_string()),
+            (None, Ok(_)) => {
+                let (chart, range) = (shown(&self.choice.chart), shown(self.range));
+                Err(format!("no '{chart}' chart with version matching '{range}' found"))
+            }
         }
     }
 }
 
-struct Document<'l, 'a>(&'l mut Look<'a>);
+struct Document<'l, 'a>(&'l mut [Look<'a>]);
 
 impl<'de> Visitor<'de> for Document<'_, '_> {
     type Value = ();
@@ -99,7 +105,7 @@ impl<'de> Visitor<'de> for Document<'_, '_> {
     }
 }
 
-struct Entries<'l, 'a>(&'l mut Look<'a>);
+struct Entries<'l, 'a>(&'l mut [Look<'a>]);
 
 impl<'de> DeserializeSeed<'de> for Entries<'_, '_> {
     type Value = ();
@@ -115,18 +121,20 @@ impl<'de> Visitor<'de> for Entries<'_, '_> {
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(chart) = map.next_key::<String>()? {
-            if chart == self.0.choice.chart {
-                self.0.seen = true;
-                map.next_value_seed(Versions(&mut *self.0))?;
-            } else {
+            let mut looks: Vec<_> = self.0.iter_mut().filter(|look| look.choice.chart == chart).collect();
+            if looks.is_empty() {
                 map.next_value::<IgnoredAny>()?;
+                continue;
             }
+            looks.iter_mut().for_each(|look| look.seen = true);
+            map.next_value_seed(Versions(looks))?;
         }
         Ok(())
     }
 }
 
-struct Versions<'l, 'a>(&'l mut Look<'a>);
+/// The versions of a chart, and those who look for it.
+struct Versions<'l, 'a>(Vec<&'l mut Look<'a>>);
 
 impl<'de> DeserializeSeed<'de> for Versions<'_, '_> {
     type Value = ();
@@ -140,9 +148,11 @@ impl<'de> Visitor<'de> for Versions<'_, '_> {
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("versions")
     }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        while let Some(chosen) = seq.next_element::<Chosen>()? {
-            self.0.version(chosen);
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut seq: A) -> Result<(), A::Error> {
+        while let Some(mut chosen) = seq.next_element::<Chosen>()? {
+            // Only the first one is ever asked.
+            chosen.urls.truncate(1);
+            self.0.iter_mut().for_each(|look| look.version(&chosen));
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ mod write;
 
 use jiff::Timestamp;
 
-pub(super) use choose::{Choice, Chosen};
+pub(super) use choose::{Choice, Chosen, choose};
 pub(super) use load::load;
 
 use crate::version::Version;
