@@ -50,6 +50,14 @@ pub(crate) fn flux() -> Result<PathBuf> {
     Ok(PathBuf::from(variable("ROADSTEAD_TEST_FLUX")?))
 }
 
+/// The real helm.
+///
+/// # Errors
+/// When the run says none.
+pub(crate) fn helm() -> Result<PathBuf> {
+    Ok(PathBuf::from(variable("ROADSTEAD_TEST_HELM")?).join("bin/helm"))
+}
+
 /// The browser of those tests that look at pages.
 ///
 /// # Errors

@@ -24,6 +24,13 @@ pub(crate) fn install_flux(root: &Path, runner: &Runner) -> Result<PathBuf> {
     Ok(PathBuf::from(folder))
 }
 
+/// Builds helm where it is not in the cache, and gives the folder with it: minutes the first time.
+pub(crate) fn install_helm(root: &Path, runner: &Runner) -> Result<PathBuf> {
+    let folder =
+        runner.capture(&mut Command::new(root.join("tests/helm/install.sh"))).context("build helm")?;
+    Ok(PathBuf::from(folder))
+}
+
 /// The folder with the binaries, which are built the first time.
 pub(crate) struct Devcluster {
     bin: PathBuf,

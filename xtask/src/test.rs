@@ -30,6 +30,7 @@ pub(crate) fn run(
         phases.time(runner, "install foreign clients", || devcluster::install_clients(root, runner))?;
     let flux =
         phases.time(runner, "build kustomize-controller", || devcluster::install_flux(root, runner))?;
+    let helm = phases.time(runner, "build helm", || devcluster::install_helm(root, runner))?;
     sweep(runner, &cluster)?;
 
     let selection = selection(cargo_args);
@@ -50,7 +51,7 @@ pub(crate) fn run(
         with_servers(runner, &cluster, &mut phases, Purpose::Tests, |servers, phases| {
             let mut cargo = cache::cargo();
             cargo.env("ROADSTEAD_TEST_CLIENTS", &clients).env("ROADSTEAD_TEST_LANDED_AGENT", &landed);
-            cargo.env("ROADSTEAD_TEST_FLUX", &flux);
+            cargo.env("ROADSTEAD_TEST_FLUX", &flux).env("ROADSTEAD_TEST_HELM", &helm);
             failed = run_tests(root, runner, servers, phases, cargo, &selection, go)?;
             Ok(())
         })?;

@@ -37,6 +37,7 @@ pub(crate) fn up(root: &Path, runner: &Runner) -> Result<()> {
         phases.time(runner, "install foreign clients", || devcluster::install_clients(root, runner))?;
     let flux =
         phases.time(runner, "build kustomize-controller", || devcluster::install_flux(root, runner))?;
+    let helm = phases.time(runner, "build helm", || devcluster::install_helm(root, runner))?;
     phases.time(runner, "build the dashboard", || web::build(root, runner))?;
     phases.time(runner, "build programs", || {
         runner.run(cache::cargo().current_dir(root).args(["build", "--workspace", "--bins"]))
@@ -53,6 +54,7 @@ pub(crate) fn up(root: &Path, runner: &Runner) -> Result<()> {
     let mut variables = servers.variables(&cache::target(root)?.join("debug"));
     variables.push(("ROADSTEAD_TEST_CLIENTS".to_owned(), clients.into()));
     variables.push(("ROADSTEAD_TEST_FLUX".to_owned(), flux.into()));
+    variables.push(("ROADSTEAD_TEST_HELM".to_owned(), helm.into()));
     variables.push(("ROADSTEAD_TEST_LANDED_AGENT".to_owned(), landed.into()));
     let text: String = variables.iter().map(|(name, value)| export(name, value)).collect::<Result<_>>()?;
     let file = stand.record.join(VARIABLES);

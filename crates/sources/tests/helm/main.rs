@@ -7,6 +7,7 @@ mod dependencies;
 mod hostile;
 mod index;
 mod kit;
+mod oracle;
 #[path = "../oci/registry.rs"]
 #[expect(dead_code, reason = "the tests of OCI repositories use more of it")]
 mod registry;
