@@ -9,7 +9,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, 
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
-use crate::given::{clients, folder};
+use crate::given::{clients, folder, helm};
 use crate::process::Process;
 use crate::unique::free_port;
 use crate::wait::eventually;
@@ -125,6 +125,27 @@ impl Registry {
         let put = self.client()?.put(url).basic_auth(name, Some(password)).header("content-type", kind);
         put.body(manifest.clone()).send().await?.error_for_status()?;
         Ok(digest(manifest.as_bytes()))
+    }
+
+    /// Pushes a packed chart into a folder of the registry, by the real `helm push`.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub async fn helm_push(&self, folder: &str, chart: &Path) -> Result<()> {
+        let (name, password) = LOGIN;
+        let output = tokio::process::Command::new(helm()?)
+            .env_clear()
+            .env("HOME", self.folder.path())
+            .args(["push", "--username", name, "--password", password, "--ca-file"])
+            .args([&self.ca(), chart])
+            .arg(self.url(folder))
+            .kill_on_drop(true)
+            .output()
+            .await
+            .context("run helm")?;
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.success(), "helm push: {error}");
+        Ok(())
     }
 
     async fn push_blob(&self, repository: &str, bytes: &[u8]) -> Result<String> {

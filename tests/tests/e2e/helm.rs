@@ -1,5 +1,5 @@
-//! Helm repositories and charts on a real hub: over HTTPS with a password, of a real registry, of Git; and what `kubectl` and `flux`
-//! show of them.
+//! Helm repositories and charts on a real hub: over HTTPS with a password, of a real registry to which the real helm pushes, of Git and of a
+//! bucket; and what `kubectl` and `flux` show of them.
 
 use std::io::Write as _;
 
@@ -8,15 +8,16 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use roadstead_tests::gitserver::Commit;
 use roadstead_tests::{
-    ChartServer, Fleet, HubSetup, LOGIN, PATIENCE, Registry, eventually, folder, git_repository, unique,
+    ChartServer, Fleet, HubSetup, LOGIN, ObjectStore, PATIENCE, Registry, eventually, folder, git_repository,
+    unique,
 };
 use serde_json::Value;
 
-/// A fleet whose hub may connect to chart servers and registries of this machine.
+/// A fleet whose hub may connect to chart servers, registries and object stores of this machine.
 async fn fleet(name: &str) -> Result<Fleet> {
     let setup = HubSetup::new(name).await?;
     let setup = setup.arg("--allow-network=helm=127.0.0.0/8").arg("--allow-network=oci=127.0.0.0/8");
-    Fleet::start_on(setup).await
+    Fleet::start_on(setup.arg("--allow-network=bucket=127.0.0.0/8")).await
 }
 
 /// An object of Flux' sources, looked at once an hour; `lines` are those of its spec.
@@ -143,6 +144,12 @@ async fn charts_of_a_repository_are_fetched_and_followed() -> Result<()> {
     ensure!(server.seen() == [(304, "/charts/index.yaml".to_owned())], "more was asked for");
     look(&fleet, "helmchart/app").await?;
     ensure!(server.seen().is_empty(), "its source has not changed");
+    // Another one with the same URL and Secrets has what the first one received.
+    fleet.apply(&source("HelmRepository", "twin", &lines)).await?;
+    fleet.ready("helmrepository/twin").await?;
+    ensure!(server.seen() == [(304, "/charts/index.yaml".to_owned())], "the index was received twice");
+    let twin = status(&fleet, "helmrepository/twin").await?;
+    ensure!(twin["artifact"]["digest"] == repository["artifact"]["digest"], "{twin:#}");
     // Another time of making changes nothing.
     serve(&server, &["1.0.0", "1.1.0"])?;
     look(&fleet, "helmrepository/charts").await?;
@@ -279,11 +286,11 @@ async fn charts_of_git_follow_their_version_or_their_commit() -> Result<()> {
 async fn charts_of_a_registry_are_fetched_and_verified() -> Result<()> {
     let fleet = fleet("helm-oci").await?;
     let (registry, files) = (Registry::start().await?, folder()?);
-    let mut digests = Vec::new();
-    for version in ["1.0.0", "1.1.0"] {
-        let chart = packed("app", version, &[("values.yaml", "replicas: 1\n")])?;
-        digests.push(registry.push_chart("charts/app", version, &chart).await?);
-    }
+    let chart = |version: &str| packed("app", version, &[("values.yaml", "replicas: 1\n")]);
+    let digest = registry.push_chart("charts/app", "1.0.0", &chart("1.0.0")?).await?;
+    let file = files.path().join("app-1.1.0.tgz");
+    std::fs::write(&file, chart("1.1.0")?)?;
+    registry.helm_push("charts", &file).await?;
     let lines = [
         &format!("url: {}", registry.url("charts")),
         "type: oci",
@@ -311,7 +318,7 @@ async fn charts_of_a_registry_are_fetched_and_verified() -> Result<()> {
     let verify = "verify: {provider: cosign, secretRef: {name: keys}}";
     fleet.apply(&source("HelmChart", "app", &["chart: app", "version: 1.0.0", of, verify])).await?;
     fleet.fails("helmchart/app", "ChartVerificationError", &["chart verification error: "]).await?;
-    registry.sign("charts/app", &digests[0], &files.path().join("own.key"), true).await?;
+    registry.sign("charts/app", &digest, &files.path().join("own.key"), true).await?;
     look(&fleet, "helmchart/app").await?;
     let chart = at_revision(&fleet, "helmchart/app", "1.0.0").await?;
     let verified = condition(&chart, "SourceVerified").context("it is not verified")?;
@@ -321,5 +328,136 @@ async fn charts_of_a_registry_are_fetched_and_verified() -> Result<()> {
     fleet
         .fails("helmchart/app", "ChartPullError", &["spec.verify.provider notation", "not supported"])
         .await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn charts_of_a_bucket_are_packed_and_followed() -> Result<()> {
+    let fleet = fleet("helm-bucket").await?;
+    let store = ObjectStore::s3().await?;
+    let (id, key) = store.keys();
+    secret(&fleet, "store", &[("accesskey", id), ("secretkey", key)]).await?;
+    secret(&fleet, "ca", &[("ca.crt", &std::fs::read_to_string(store.ca())?)]).await?;
+    let chart = |version: &str| format!("apiVersion: v2\nname: app\nversion: {version}\n");
+    let objects = [
+        ("charts/app/Chart.yaml", chart("0.1.0")),
+        ("charts/app/values.yaml", "replicas: 1\n".to_owned()),
+        ("charts/app/templates/a.yaml", "one".to_owned()),
+        ("charts/app/.helmignore", "*.md\n".to_owned()),
+        ("charts/app/readme.md", "left out".to_owned()),
+        ("prod.yaml", "replicas: 3\n".to_owned()),
+    ];
+    store.bucket("charts", &objects.each_ref().map(|(key, text)| (*key, text.as_str()))).await?;
+    let of = "sourceRef: {kind: Bucket, name: charts}";
+    fleet.apply(&source("HelmChart", "by-version", &["chart: charts/app", of])).await?;
+    let missing = "failed to get source: Bucket 'apps/charts' not found";
+    fleet.fails("helmchart/by-version", "SourceUnavailable", &[missing]).await?;
+    let endpoint = format!("endpoint: {}", store.host());
+    let lines = [&endpoint, "bucketName: charts", "secretRef: {name: store}", "certSecretRef: {name: ca}"];
+    fleet.apply(&source("Bucket", "charts", &lines)).await?;
+    let by_version = at_revision(&fleet, "helmchart/by-version", "0.1.0").await?;
+    let message = fleet.ready("helmchart/by-version").await?;
+    ensure!(message == "packaged 'app' chart with version '0.1.0'", "{message}");
+    let bucket = status(&fleet, "bucket/charts").await?;
+    let revision = bucket["artifact"]["revision"].as_str().context("no revision")?.to_owned();
+    ensure!(by_version["observedSourceArtifactRevision"] == revision, "{by_version:#}");
+    let lines = [
+        "chart: charts/app",
+        of,
+        "reconcileStrategy: Revision",
+        "valuesFiles: [charts/app/values.yaml, prod.yaml]",
+    ];
+    fleet.apply(&source("HelmChart", "by-content", &lines)).await?;
+    let content = |revision: &str| format!("0.1.0+{}.1", &revision["sha256:".len()..][..12]);
+    at_revision(&fleet, "helmchart/by-content", &content(&revision)).await?;
+    // Another object without another version is nothing to the one, and all to the other.
+    store.put("charts", "charts/app/templates/a.yaml", "two").await?;
+    look(&fleet, "bucket/charts").await?;
+    let second = status(&fleet, "bucket/charts").await?["artifact"]["revision"].clone();
+    let second = second.as_str().context("no revision")?;
+    ensure!(second != revision, "the new object is not seen");
+    at_revision(&fleet, "helmchart/by-content", &content(second)).await?;
+    eventually("the new revision is noted", PATIENCE, || async {
+        let now = status(&fleet, "helmchart/by-version").await?;
+        ensure!(now["observedSourceArtifactRevision"] == second, "{now:#}");
+        ensure!(now["artifact"] == by_version["artifact"], "{now:#}");
+        Ok(())
+    })
+    .await?;
+    store.put("charts", "charts/app/Chart.yaml", &chart("0.2.0")).await?;
+    look(&fleet, "bucket/charts").await?;
+    at_revision(&fleet, "helmchart/by-version", "0.2.0").await?;
+    // What becomes no chart keeps the one that there is.
+    store.put("charts", "charts/app/Chart.yaml", "name: [").await?;
+    look(&fleet, "bucket/charts").await?;
+    fleet.fails("helmchart/by-version", "InvalidChartReference", &["cannot load Chart.yaml"]).await?;
+    let kept = status(&fleet, "helmchart/by-version").await?;
+    ensure!(kept["artifact"]["revision"] == "0.2.0", "{kept:#}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn charts_that_another_one_depends_on_come_by_the_repositories_of_its_namespace() -> Result<()> {
+    let fleet = fleet("helm-dependencies").await?;
+    let server = ChartServer::start().await?;
+    let url = format!("{}/charts", server.url());
+    let serve = |versions: &[&str]| -> Result<()> {
+        let mut index = "apiVersion: v1\nentries:\n  db:\n".to_owned();
+        for version in versions {
+            server.put(&format!("/charts/db-{version}.tgz"), packed("db", version, &[])?);
+            index.push_str(&format!("  - {{name: db, version: {version}, urls: [db-{version}.tgz]}}\n"));
+        }
+        server.put("/charts/index.yaml", index);
+        Ok(())
+    };
+    serve(&["1.0.0", "1.1.0"])?;
+    let repository = fleet.git.add_repository("charts.git")?;
+    let commit = |version: &str, range: &str| {
+        let chart = format!(
+            "apiVersion: v2\nname: app\nversion: {version}\ndependencies:\n- {{name: db, version: {range}, repository: \"{url}\"}}\n"
+        );
+        repository.commit("main", "a chart", &Commit::new().file("app/Chart.yaml", chart))
+    };
+    commit("0.1.0", "1.x")?;
+    fleet.apply(&git_repository("charts", &fleet.git.url("charts.git"), "secretRef: {name: git}")).await?;
+    let of = "sourceRef: {kind: GitRepository, name: charts}";
+    fleet.apply(&source("HelmChart", "app", &["chart: app", of])).await?;
+    // Nobody has a CA or a password for that server.
+    let said = "dependency build error: failed to add remote dependency 'db': failed to get chart repository for URL";
+    fleet.fails("helmchart/app", "DependencyBuildError", &[said, &url]).await?;
+    let failed = status(&fleet, "helmchart/app").await?;
+    ensure!(
+        condition(&failed, "BuildFailed").is_some() && condition(&failed, "Stalled").is_none(),
+        "{failed:#}"
+    );
+    // It is looked at once an hour: the repository's coming is what mends it, and then its Secret's change.
+    secret(&fleet, "ca", &[("ca.crt", server.pem())]).await?;
+    secret(&fleet, "login", &[("username", LOGIN.0), ("password", "wr0ng")]).await?;
+    let lines = [&format!("url: {url}/"), "secretRef: {name: login}", "certSecretRef: {name: ca}"];
+    fleet.apply(&source("HelmRepository", "lender", &lines)).await?;
+    eventually("the repository's password is not accepted", PATIENCE, || async {
+        let message = fleet.fails("helmchart/app", "DependencyBuildError", &[said]).await?;
+        ensure!(message.contains("answered 401"), "{message}");
+        Ok(())
+    })
+    .await?;
+    ensure!(!fleet.hub.logs().contains("wr0ng"), "the password is in the log");
+    secret(&fleet, "login", &[("username", LOGIN.0), ("password", LOGIN.1)]).await?;
+    at_revision(&fleet, "helmchart/app", "0.1.0").await?;
+    let message = fleet.ready("helmchart/app").await?;
+    ensure!(message == "packaged 'app' chart with version '0.1.0'", "{message}");
+    let got = (200, "/charts/db-1.1.0.tgz".to_owned());
+    ensure!(server.seen().contains(&got), "the chart that it depends on was not fetched");
+    let chart = status(&fleet, "helmchart/app").await?;
+    ensure!(condition(&chart, "BuildFailed").is_none(), "{chart:#}");
+    // A version that is not there yet comes with the repository's next index.
+    fleet.ready("helmrepository/lender").await?;
+    commit("0.2.0", "2.x")?;
+    look(&fleet, "gitrepository/charts").await?;
+    let none = "no 'db' chart with version matching '2.x' found";
+    fleet.fails("helmchart/app", "DependencyBuildError", &[none]).await?;
+    serve(&["1.0.0", "1.1.0", "2.0.0"])?;
+    look(&fleet, "helmrepository/lender").await?;
+    at_revision(&fleet, "helmchart/app", "0.2.0").await?;
     Ok(())
 }
