@@ -2,7 +2,7 @@
 //!
 //! kube-controller-manager writes the rules of those that a role selects into it, again and again until nothing changes
 //! any more. Here the same is found at once: the rules of an aggregated role are those of all roles that are not aggregated
-//! and can be reached from it by selectors. A circle of aggregated roles adds nothing.
+//! and can be reached from it by selectors. A cycle of aggregated roles adds nothing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -160,12 +160,12 @@ mod tests {
         policy
     }
 
-    fn leaf(labels: Value, verb: &str) -> Value {
+    fn leaf(labels: &Value, verb: &str) -> Value {
         json!({ "metadata": { "labels": labels },
             "rules": [{ "apiGroups": [""], "resources": ["pods"], "verbs": [verb] }] })
     }
 
-    fn aggregated(labels: Value, selectors: Value) -> Value {
+    fn aggregated(labels: &Value, selectors: &Value) -> Value {
         json!({ "metadata": { "labels": labels }, "aggregationRule": { "clusterRoleSelectors": selectors },
             "rules": [{ "apiGroups": ["*"], "resources": ["*"], "verbs": ["stored-last-time"] }] })
     }
@@ -178,12 +178,12 @@ mod tests {
     fn selectors_choose_roles() {
         let roles = |selectors: Value| {
             policy(&[
-                ("all", aggregated(json!({ "to": "none" }), selectors)),
-                ("a", leaf(json!({ "to": "view", "tier": "1" }), "a")),
-                ("b", leaf(json!({ "to": "view", "tier": "2" }), "b")),
-                ("c", leaf(json!({ "to": "edit" }), "c")),
-                ("c2", leaf(json!({ "to": "edit" }), "c")),
-                ("d", leaf(json!({}), "d")),
+                ("all", aggregated(&json!({ "to": "none" }), &selectors)),
+                ("a", leaf(&json!({ "to": "view", "tier": "1" }), "a")),
+                ("b", leaf(&json!({ "to": "view", "tier": "2" }), "b")),
+                ("c", leaf(&json!({ "to": "edit" }), "c")),
+                ("c2", leaf(&json!({ "to": "edit" }), "c")),
+                ("d", leaf(&json!({}), "d")),
             ])
         };
         let expression = |operator: &str, values: Value| json!([{ "matchExpressions": [{ "key": "to", "operator": operator, "values": values }] }]);
@@ -208,21 +208,21 @@ mod tests {
     }
 
     #[test]
-    fn aggregated_roles_of_aggregated_roles_and_in_circles() {
+    fn aggregated_roles_of_aggregated_roles_and_in_cycles() {
         let to = |label: &str| json!([{ "matchLabels": { "to": label } }]);
         let policy = policy(&[
-            ("admin", aggregated(json!({ "to": "nobody" }), to("admin"))),
-            ("edit", aggregated(json!({ "to": "admin" }), to("edit"))),
+            ("admin", aggregated(&json!({ "to": "nobody" }), &to("admin"))),
+            ("edit", aggregated(&json!({ "to": "admin" }), &to("edit"))),
             (
                 "view",
                 aggregated(
-                    json!({ "to": "edit" }),
-                    json!([
+                    &json!({ "to": "edit" }),
+                    &json!([
                 { "matchLabels": { "to": "view" } }, { "matchLabels": { "to": "admin" } }]),
                 ),
             ),
-            ("leaf", leaf(json!({ "to": "view" }), "get")),
-            ("extra", leaf(json!({ "to": "admin" }), "list")),
+            ("leaf", leaf(&json!({ "to": "view" }), "get")),
+            ("extra", leaf(&json!({ "to": "admin" }), "list")),
         ]);
         assert_eq!(verbs(&policy, "admin"), ["get", "list"]);
         assert_eq!(verbs(&policy, "view"), ["get", "list"]);
@@ -234,9 +234,9 @@ mod tests {
     /// A thousand roles that each select all: a million pairs would be kept, and compared again with each change.
     #[test]
     fn roles_that_all_select_all_are_bounded() {
-        let everything = aggregated(json!({ "a": "b" }), json!([{}]));
+        let everything = aggregated(&json!({ "a": "b" }), &json!([{}]));
         let names: Vec<String> = (0..1_000).map(|number| format!("r{number}")).collect();
-        let plain = leaf(json!({}), "get");
+        let plain = leaf(&json!({}), "get");
         let mut roles: Vec<(&str, Value)> =
             names.iter().map(|name| (name.as_str(), everything.clone())).collect();
         roles.push(("plain", plain));

@@ -114,7 +114,7 @@ impl Policy {
             for (name, subject) in bindings.of(user) {
                 let Some(binding) = bindings.get(name) else { continue };
                 let role: &RoleRef = &binding.role;
-                // The validation refuses a ClusterRoleBinding of a Role; it is no Role of a namespace.
+                // Validation refuses a ClusterRoleBinding to a Role; were there one, it would not name a Role of this namespace.
                 let local = !namespace.is_empty() && role.kind == "Role";
                 if !seen.insert((local, &role.kind, &role.name)) {
                     continue;
@@ -207,7 +207,7 @@ mod tests {
         json!({ "rules": [{ "apiGroups": [""], "resources": ["pods"], "verbs": [verb] }] })
     }
 
-    fn binding(kind: &str, role: &str, subjects: Value) -> Value {
+    fn binding(kind: &str, role: &str, subjects: &Value) -> Value {
         json!({ "roleRef": { "kind": kind, "name": role }, "subjects": subjects })
     }
 
@@ -227,7 +227,7 @@ mod tests {
                 binding(
                     "Role",
                     "reader",
-                    json!([
+                    &json!([
                 { "kind": "User", "name": "joe" }, { "kind": "Group", "name": "devs" },
                 { "kind": "ServiceAccount", "name": "robot" }]),
                 ),
@@ -236,13 +236,13 @@ mod tests {
                 KindId::RoleBinding,
                 "a",
                 "2",
-                binding("ClusterRole", "writer", json!([{ "kind": "Group", "name": "devs" }])),
+                binding("ClusterRole", "writer", &json!([{ "kind": "Group", "name": "devs" }])),
             ),
             (
                 KindId::RoleBinding,
                 "a",
                 "3",
-                binding("Role", "gone", json!([{ "kind": "Group", "name": "devs" }])),
+                binding("Role", "gone", &json!([{ "kind": "Group", "name": "devs" }])),
             ),
             (
                 KindId::ClusterRoleBinding,
@@ -251,7 +251,7 @@ mod tests {
                 binding(
                     "ClusterRole",
                     "lister",
-                    json!([
+                    &json!([
                 { "kind": "ServiceAccount", "name": "robot", "namespace": "a" },
                 { "kind": "ServiceAccount", "name": "robot" }]),
                 ),
@@ -260,7 +260,7 @@ mod tests {
                 KindId::ClusterRoleBinding,
                 "",
                 "5",
-                binding("ClusterRole", "gone", json!([{ "kind": "Group", "name": "devs" }])),
+                binding("ClusterRole", "gone", &json!([{ "kind": "Group", "name": "devs" }])),
             ),
         ])
     }
@@ -317,7 +317,7 @@ mod tests {
             .map(|n| json!({ "apiGroups": [""], "resources": [format!("r{n}")], "verbs": ["get"] }))
             .collect();
         let mut objects = vec![(KindId::ClusterRole, "", "large".to_owned(), json!({ "rules": rules }))];
-        let to_all = binding("ClusterRole", "large", json!([{ "kind": "Group", "name": "all" }]));
+        let to_all = binding("ClusterRole", "large", &json!([{ "kind": "Group", "name": "all" }]));
         objects.extend((0..2_000).map(|n| (KindId::RoleBinding, "a", format!("b{n}"), to_all.clone())));
         let mut policy = Policy::default();
         policy.apply(objects.iter().map(|(kind, namespace, name, object)| Change::Put {

@@ -78,7 +78,7 @@ impl Policy {
         if self.allows(user, &Attributes::Resource(escalate)) || changes_ownership_only(write) {
             return Ok(());
         }
-        let granted = Granting::deserialize(write.object).map_err(malformed)?;
+        let granted = Granting::deserialize(write.object).map_err(|error| malformed(&error))?;
         self.confirm(user, write.namespace, &granted.rules.unwrap_or_default())?;
         let gathers = |object: &Value| {
             object["aggregationRule"]["clusterRoleSelectors"].as_array().is_some_and(|list| !list.is_empty())
@@ -98,7 +98,7 @@ impl Policy {
         if changes_ownership_only(write) {
             return Ok(());
         }
-        let role = RoleRef::deserialize(&write.object["roleRef"]).map_err(malformed)?;
+        let role = RoleRef::deserialize(&write.object["roleRef"]).map_err(|error| malformed(&error))?;
         let bind = Resource {
             verb: "bind",
             group: GROUP,
@@ -141,7 +141,7 @@ impl Policy {
     }
 }
 
-fn malformed(error: serde_json::Error) -> GrantError {
+fn malformed(error: &serde_json::Error) -> GrantError {
     GrantError::Malformed(error.to_string())
 }
 

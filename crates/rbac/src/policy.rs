@@ -63,7 +63,7 @@ pub enum PutError {
 /// A change of what is stored.
 #[derive(Debug, Clone, Copy)]
 pub enum Change<'a> {
-    /// An object was made or replaced. One of another kind than RBAC's four is no concern of a policy.
+    /// An object was made or replaced. Objects of other kinds than RBAC's four are ignored.
     Put {
         /// Its kind.
         kind: KindId,

@@ -21,7 +21,7 @@ use generate::{Granted, Request, World};
 
 /// Pairs of a run that says nothing else: of which a world has so many.
 const PAIRS: usize = 400;
-/// Roles and bindings are made anew for so many.
+/// After so many pairs, other roles and bindings are generated.
 const PAIRS_OF_A_WORLD: usize = 1_000;
 /// Writes that grant rights, for each world.
 const GRANTS: usize = 60;
