@@ -10,6 +10,7 @@ use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use roadstead_agent_policy::Signature;
 use roadstead_apply::{Engine, HashKey, Options};
+use roadstead_budget::{detect, show_size};
 use roadstead_model::KubeSystemUid;
 use roadstead_outbound::Rule;
 use roadstead_proto::AgentState;
@@ -27,6 +28,7 @@ use crate::keep::Keep;
 use crate::keys::KeyServices;
 use crate::lease::{Lease, RENEW_EVERY, Standing};
 use crate::link::{Facts, Keeper, Link};
+use crate::memory::BuildMemory;
 use crate::outbox::Outbox;
 use crate::proxy::{Proxy, UnusableProxy};
 use crate::ready::Readiness;
@@ -59,6 +61,8 @@ pub struct Settings {
     pub no_policy: bool,
     /// Networks, besides the public internet, in which key services may be asked.
     pub networks: Vec<Rule>,
+    /// Bytes of memory that the process may use; without it, what its surroundings say.
+    pub memory: Option<u64>,
 }
 
 /// Why the agent cannot go on.
@@ -162,7 +166,10 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Agen
         let guarded = Guarded::new(engine.clone(), Arc::clone(&warden));
         let keys = KeyServices::new(settings.networks.clone());
         let keep = Arc::new(Keep::new(home.clone(), &hashes));
-        let runner = Runner::with(guarded, Arc::new(Outbox::default()), keys, Arc::clone(&keep));
+        let (memory, origin) = detect::memory(settings.memory);
+        tracing::info!(total = show_size(memory), %origin, "memory budget");
+        let memory = BuildMemory::of(memory);
+        let runner = Runner::with(guarded, Arc::new(Outbox::default()), keys, Arc::clone(&keep), memory);
         let (telling_state, state) = watch::channel(AgentState::default());
         let looking = tokio::spawn(crate::state::watch(home.clone(), runner.clone(), telling_state));
         let keeper = Arc::new(Holder {

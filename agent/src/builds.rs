@@ -5,12 +5,14 @@ use std::io::Read as _;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use flate2::read::GzDecoder;
+use roadstead_budget::Reservation;
 use roadstead_model::Digest;
 use roadstead_proto::limits::{MAX_BUILD_BYTES, MAX_BUILD_COMPRESSED_BYTES, MAX_OBJECTS, bounded};
 use roadstead_proto::v1::BuildChunk;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
+use crate::memory::{BuildMemory, TooLarge};
 use crate::outbox::Outbox;
 
 /// How many compressed bytes are kept in memory for the next time.
@@ -54,6 +56,14 @@ pub enum BuildError {
         /// What is wrong.
         why: String,
     },
+    /// Its objects do not fit into the agent's memory.
+    #[error("build {digest} {why}")]
+    TooLarge {
+        /// Which build.
+        digest: Digest,
+        /// How large it is, and how much there is.
+        why: TooLarge,
+    },
     /// The agent goes down.
     #[error("the agent stopped waiting for build {digest}")]
     Abandoned {
@@ -69,7 +79,15 @@ type Waiter = oneshot::Sender<Result<Packed, BuildError>>;
 #[derive(Debug)]
 pub struct Builds {
     outbox: Arc<Outbox>,
+    memory: BuildMemory,
     state: Mutex<State>,
+}
+
+/// The objects of a build, and the memory that is set aside for them and what is made of them.
+#[derive(Debug)]
+pub(crate) struct Unpacked {
+    pub(crate) objects: Vec<Value>,
+    pub(crate) memory: Reservation,
 }
 
 /// A build that is there for as long as this is.
@@ -128,27 +146,31 @@ impl State {
 }
 
 impl Builds {
-    /// None yet; what is lacking is asked for through `outbox`.
-    #[must_use]
-    pub fn new(outbox: Arc<Outbox>) -> Self {
-        Self { outbox, state: Mutex::default() }
+    /// None yet; what is lacking is asked for through `outbox`, and unpacked where there is `memory` for it.
+    pub(crate) fn new(outbox: Arc<Outbox>, memory: BuildMemory) -> Self {
+        Self { outbox, memory, state: Mutex::default() }
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The objects of a build. Dropping the future stops waiting for it.
+    /// The objects of a build, once there is memory for them. Whoever has some of another build must not ask: two that do so would
+    /// wait for each other. Dropping the future stops waiting for it.
     ///
     /// # Errors
     /// [`BuildError`] names the build and what is wrong with it.
-    pub async fn objects(&self, digest: Digest) -> Result<Vec<Value>, BuildError> {
+    pub(crate) async fn objects(&self, digest: Digest) -> Result<Unpacked, BuildError> {
+        let coming = self.memory.coming().await;
         let packed = self.packed(digest).await?;
+        let memory = self.memory.unpack(unpacked_bytes(&packed)).await;
+        let memory = memory.map_err(|why| BuildError::TooLarge { digest, why })?;
+        drop(coming);
         let kept = packed.clone();
         let unpacked = tokio::task::spawn_blocking(move || unpack(digest, &packed)).await;
         let objects = unpacked.map_err(|_| BuildError::Abandoned { digest })??;
         self.state().cache.insert(digest, kept);
-        Ok(objects)
+        Ok(Unpacked { objects, memory })
     }
 
     /// Keeps a build that is there; none where it is not any more, or too much is kept already.
@@ -272,19 +294,27 @@ fn append(digest: Digest, received: &mut Vec<u8>, chunk: &BuildChunk) -> Result<
     Ok(chunk.last)
 }
 
+/// How many bytes gzip says that come of these.
+fn unpacked_bytes(packed: &[u8]) -> usize {
+    let size = packed.last_chunk::<4>().map_or(0, |size| u32::from_le_bytes(*size));
+    usize::try_from(size).unwrap_or(usize::MAX)
+}
+
 /// The objects in `packed`, once its digest is found right.
 fn unpack(digest: Digest, packed: &[u8]) -> Result<Vec<Value>, BuildError> {
-    let mut json = Vec::new();
-    let limit = u64::try_from(MAX_BUILD_BYTES).unwrap_or(u64::MAX);
+    let broken = |why: String| BuildError::Broken { digest, why };
+    // For more than it says no memory is set aside.
+    let said = unpacked_bytes(packed);
+    if said > MAX_BUILD_BYTES {
+        return Err(broken(format!("it decompresses to more than the limit of {MAX_BUILD_BYTES} bytes")));
+    }
+    let mut json = Vec::with_capacity(said);
     GzDecoder::new(packed)
-        .take(limit.saturating_add(1))
+        .take(u64::try_from(said).unwrap_or(u64::MAX).saturating_add(1))
         .read_to_end(&mut json)
-        .map_err(|error| BuildError::Broken { digest, why: format!("it cannot be decompressed: {error}") })?;
-    if json.len() > MAX_BUILD_BYTES {
-        return Err(BuildError::Broken {
-            digest,
-            why: format!("it decompresses to more than the limit of {MAX_BUILD_BYTES} bytes"),
-        });
+        .map_err(|error| broken(format!("it cannot be decompressed: {error}")))?;
+    if json.len() != said {
+        return Err(broken(format!("it does not decompress to the {said} bytes that it says")));
     }
     let got = Digest::of(&json);
     if got != digest {
@@ -309,6 +339,7 @@ fn unpack(digest: Digest, packed: &[u8]) -> Result<Vec<Value>, BuildError> {
 #[cfg(test)]
 mod tests {
     use super::{BuildError, Builds, append, unpack};
+    use crate::memory::BuildMemory;
     use crate::outbox::Outbox;
     use flate2::Compression;
     use flate2::write::GzEncoder;
@@ -341,7 +372,7 @@ mod tests {
     async fn a_build_comes_in_parts_is_kept_and_a_cut_begins_it_again() {
         let json = br#"[{"kind":"ConfigMap"}]"#;
         let (digest, packed) = (Digest::of(json), pack(json));
-        let builds = Arc::new(Builds::new(Arc::new(Outbox::default())));
+        let builds = Arc::new(Builds::new(Arc::new(Outbox::default()), BuildMemory::default()));
         let task = tokio::spawn({
             let builds = builds.clone();
             async move { builds.objects(digest).await }
@@ -354,8 +385,8 @@ mod tests {
         for chunk in chunks(digest, &packed, 5) {
             builds.take(&chunk);
         }
-        assert_eq!(task.await.expect("no panic").expect("sound").len(), 1);
-        assert_eq!(builds.objects(digest).await.expect("kept").len(), 1);
+        assert_eq!(task.await.expect("no panic").expect("sound").objects.len(), 1);
+        assert_eq!(builds.objects(digest).await.expect("kept").objects.len(), 1);
     }
 
     #[test]

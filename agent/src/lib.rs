@@ -22,6 +22,7 @@ mod keep;
 pub mod keys;
 pub mod lease;
 pub mod link;
+mod memory;
 pub mod outbox;
 pub mod proxy;
 pub mod ready;

@@ -8,6 +8,7 @@ use clap::{Parser, ValueEnum};
 use roadstead_agent::app::{AgentError, Settings, run};
 use roadstead_agent::enrol::EnrolError;
 use roadstead_agent::ready;
+use roadstead_budget::parse_size;
 use roadstead_outbound::Rule;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -49,6 +50,10 @@ struct Args {
         value_delimiter = ','
     )]
     networks: Vec<Rule>,
+    /// Memory of the whole process: large builds wait for each other, and one that can never fit is refused: 1073741824, 512Mi
+    /// [default: the limit of the control group, else the machine's memory]
+    #[arg(long, value_name = "BYTES", env = "ROADSTEAD_MEMORY_BUDGET", value_parser = parse_size)]
+    memory_budget: Option<u64>,
     /// How log lines look; what is logged is said by RUST_LOG
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
@@ -123,6 +128,7 @@ fn start(args: Args) -> anyhow::Result<()> {
             ready_file: args.ready_file,
             no_policy: args.no_policy,
             networks: args.networks,
+            memory: args.memory_budget,
         };
         Ok(run(settings, stop).await?)
     })

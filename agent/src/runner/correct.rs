@@ -15,6 +15,7 @@ use roadstead_proto::{Corrected, Correction, Failure};
 use tokio::time::Instant;
 
 use super::work::{Fetched, On, Record, Work, cancelled, failed, failure};
+use crate::builds::Unpacked;
 use crate::cluster::Cluster;
 use crate::tend::{Book, CorrectionOutcome, Drift, Due, LastApplied};
 
@@ -132,12 +133,15 @@ impl<C: Cluster> Work<'_, C> {
         group: &Group,
         record: &mut Record,
     ) -> Result<Vec<Manifest>, Box<Failure>> {
-        let Fetched { objects, .. } = tokio::select! {
+        record.memory = None;
+        let Fetched { unpacked, .. } = tokio::select! {
             biased;
             () = on.cancel.cancelled() => return Err(cancelled(Stage::Finish, "reading the build")),
             fetched = self.objects_of(group.objects) => fetched,
         };
-        let objects = objects.map_err(|error| failed(Stage::Finish, error.to_string()))?;
+        let Unpacked { objects, memory } =
+            unpacked.map_err(|error| failed(Stage::Finish, error.to_string()))?;
+        record.memory = Some(memory);
         self.finish(on, group, objects, record).await
     }
 }

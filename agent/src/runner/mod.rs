@@ -36,6 +36,7 @@ use crate::cluster::Cluster;
 use crate::health::{self, Healths};
 use crate::keep::{Content, Keep, MOST_KEPT, Packed, Record, Values, may_be_kept};
 use crate::keys::KeyServices;
+use crate::memory::BuildMemory;
 use crate::outbox::Outbox;
 use crate::tend::{Due, LastApplied, Tended, watches};
 use correct::Written;
@@ -148,13 +149,19 @@ impl<C: Cluster> Runner<C> {
     /// A runner over `cluster` that tells `outbox`.
     #[must_use]
     pub fn new(cluster: C, outbox: Arc<Outbox>) -> Self {
-        Self::with_limits(cluster, outbox, turn::LIMITS, KeyServices::default(), Arc::default())
+        Self::with(cluster, outbox, KeyServices::default(), Arc::default(), BuildMemory::default())
     }
 
-    /// The same, with the key services that it may ask, and where what was applied is kept.
+    /// The same, with the key services that it may ask, where what was applied is kept, and the memory that builds have.
     #[must_use]
-    pub(crate) fn with(cluster: C, outbox: Arc<Outbox>, keys: KeyServices, keep: Arc<Keep>) -> Self {
-        Self::with_limits(cluster, outbox, turn::LIMITS, keys, keep)
+    pub(crate) fn with(
+        cluster: C,
+        outbox: Arc<Outbox>,
+        keys: KeyServices,
+        keep: Arc<Keep>,
+        memory: BuildMemory,
+    ) -> Self {
+        Self::with_limits(cluster, outbox, turn::LIMITS, keys, keep, memory)
     }
 
     /// The same, with other limits of how many dispatches are worked on at once.
@@ -164,8 +171,9 @@ impl<C: Cluster> Runner<C> {
         limits: Limits,
         keys: KeyServices,
         keep: Arc<Keep>,
+        memory: BuildMemory,
     ) -> Self {
-        let builds = Builds::new(outbox.clone());
+        let builds = Builds::new(outbox.clone(), memory);
         let (slots, stop, tasks) = (Mutex::default(), CancellationToken::new(), TaskTracker::new());
         let (places, tended, healths) = (Places::new(limits), Arc::default(), Arc::default());
         let keys = Arc::new(keys);

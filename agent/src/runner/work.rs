@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures::future::{Either, MaybeDone, maybe_done, select};
 use roadstead_agent_policy::{Account, Policy};
 use roadstead_apply::{Desired, Error, Event, HealthRules, IgnoreRules, Manifest, Outcome, Run};
+use roadstead_budget::Reservation;
 use roadstead_model::{
     Action, ApplierRef, ChangeSet, Digest, Dispatch, DispatchSpec, FoundVariables, GoDuration, Group, Held,
     ObjectRef, OnImmutable, Position, ReadObject, ServiceAccount, Stage, StepKind, StepTiming,
@@ -16,11 +17,10 @@ use roadstead_model::{
 use roadstead_places::Places;
 use roadstead_proto::limits::MAX_HELD;
 use roadstead_proto::{Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth, OwnedByAnother};
-use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::builds::{BuildError, Builds};
+use crate::builds::{BuildError, Builds, Unpacked};
 use crate::cluster::{Cluster, Until};
 use crate::health::Healths;
 use crate::keep::Keep;
@@ -48,7 +48,7 @@ pub(super) struct Work<'a, C> {
 /// What came of asking for a group's objects.
 pub(super) struct Fetched {
     digest: Digest,
-    pub(super) objects: Result<Vec<Value>, BuildError>,
+    pub(super) unpacked: Result<Unpacked, BuildError>,
     took: Duration,
 }
 
@@ -71,6 +71,8 @@ pub(super) struct Record {
     pub(super) held: Vec<Held>,
     /// The cluster's own policy, and when it was read.
     pub(super) policy: Option<(Arc<Policy>, Instant)>,
+    /// What is set aside for the group that is worked on.
+    pub(super) memory: Option<Reservation>,
 }
 
 impl Record {
@@ -192,6 +194,7 @@ impl<C: Cluster> Work<'_, C> {
             }
             let done =
                 turn.work(self.step(&on, &step.kind, ahead.as_mut(), &mut deadline, &mut record)).await;
+            record.memory = None;
             if let Err(reason) = done {
                 failure = Some(on.at_its_step(*reason));
                 break;
@@ -330,8 +333,8 @@ impl<C: Cluster> Work<'_, C> {
 
     pub(super) async fn objects_of(&self, digest: Digest) -> Fetched {
         let began = Instant::now();
-        let objects = self.builds.objects(digest).await;
-        Fetched { digest, objects, took: began.elapsed() }
+        let unpacked = self.builds.objects(digest).await;
+        Fetched { digest, unpacked, took: began.elapsed() }
     }
 
     /// A group's objects: what was fetched `ahead`, where it is that group's.
@@ -358,9 +361,11 @@ impl<C: Cluster> Work<'_, C> {
             () = on.cancel.cancelled() => return Err(cancelled(Stage::Finish, "waiting for the build")),
             fetched = fetched => fetched,
         };
-        let Fetched { digest: _, objects, took } = fetched;
+        let Fetched { digest: _, unpacked, took } = fetched;
         record.spent(Stage::Finish, u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
-        let objects = objects.map_err(|error| failed(Stage::Finish, error.to_string()))?;
+        let Unpacked { objects, memory } =
+            unpacked.map_err(|error| failed(Stage::Finish, error.to_string()))?;
+        record.memory = Some(memory);
         self.finish(on, group, objects, record).await
     }
 

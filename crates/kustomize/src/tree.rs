@@ -277,6 +277,17 @@ pub struct MemoryTree {
     nodes: BTreeMap<TreePath, MemoryNode>,
 }
 
+/// What stands at a path of a [`MemoryTree`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Node<'a> {
+    /// A file, with its bytes.
+    File(&'a [u8]),
+    /// A symbolic link, with its target.
+    Symlink(&'a str),
+    /// A directory that was added as such.
+    Directory,
+}
+
 #[derive(Debug, Clone)]
 enum MemoryNode {
     File(Vec<u8>),
@@ -308,6 +319,18 @@ impl MemoryTree {
     /// Number of files, links and directories added.
     pub fn len(&self) -> usize {
         self.nodes.len()
+    }
+
+    /// What was added, by its path.
+    pub fn iter(&self) -> impl Iterator<Item = (&TreePath, Node<'_>)> {
+        self.nodes.iter().map(|(path, node)| {
+            let node = match node {
+                MemoryNode::File(bytes) => Node::File(bytes),
+                MemoryNode::Symlink(target) => Node::Symlink(target),
+                MemoryNode::Directory => Node::Directory,
+            };
+            (path, node)
+        })
     }
 
     /// Is nothing in it?

@@ -32,6 +32,17 @@ const CHUNK: usize = 512 * 1024;
 /// Chunks that are read at once.
 const READ_AT_ONCE: usize = 8;
 
+/// What a build read of its artifacts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BuildReads {
+    /// The key of the build.
+    pub inputs: Digest,
+    /// A digest of what it was answered.
+    pub answers: Digest,
+    /// What it asked for, packed.
+    pub reads: Vec<u8>,
+}
+
 /// A build that was made before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CachedBuild {
@@ -306,7 +317,8 @@ impl Store {
     }
 
     /// Records which build came out of which inputs, with the labels of each group's objects, as JSON, in the groups' order
-    /// (for [`Tx::label_inventory`](crate::Tx::label_inventory)).
+    /// (for [`Tx::label_inventory`](crate::Tx::label_inventory)); and by which recipe, with a digest of what it was answered to what it read
+    /// of its artifacts, where that is known.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -316,6 +328,7 @@ impl Store {
         build: &CachedBuild,
         labels: &[&[u8]],
         objects: usize,
+        reads: Option<(Digest, Digest, &[u8])>,
         now: Timestamp,
     ) -> Result<(), StoreError> {
         // What goes to the hub may be a Secret.
@@ -328,8 +341,10 @@ impl Store {
                FROM unnest($2::bytea[], $7::bytea[], $8::bytea[]) AS g (digest, labels, wrapped)
                ON CONFLICT (build_digest) DO UPDATE SET wrapped_keys = EXCLUDED.wrapped_keys
                WHERE build_labels.wrapped_keys IS DISTINCT FROM EXCLUDED.wrapped_keys)
-             INSERT INTO build_cache (inputs, digests, labels, objects, used_at, children) VALUES ($1, $2, $6, $3, $4, $5)
-             ON CONFLICT (inputs) DO UPDATE SET digests = $2, labels = $6, objects = $3, used_at = $4, children = $5",
+             INSERT INTO build_cache (inputs, digests, labels, objects, used_at, children, recipe, answers, reads)
+             VALUES ($1, $2, $6, $3, $4, $5, $9, $10, $11)
+             ON CONFLICT (inputs) DO UPDATE SET digests = $2, labels = $6, objects = $3, used_at = $4, children = $5,
+                                                recipe = $9, answers = $10, reads = $11",
         )
         .bind(inputs.as_bytes().as_slice())
         .bind(build.groups.iter().map(|group| group.objects.as_bytes().to_vec()).collect::<Vec<_>>())
@@ -339,9 +354,73 @@ impl Store {
         .bind(build.groups.iter().map(|group| group.label.as_str()).collect::<Vec<_>>())
         .bind(labels)
         .bind(build.groups.iter().map(|group| group.wrapped_keys.as_deref()).collect::<Vec<_>>())
+        .bind(reads.map(|(recipe, ..)| recipe.as_bytes().to_vec()))
+        .bind(reads.map(|(_, answers, _)| answers.as_bytes().to_vec()))
+        .bind(reads.map(|(.., reads)| reads))
         .execute(&self.pool)
         .await
         .map_err(StoreError::query("remember a build"))?;
+        Ok(())
+    }
+
+    /// What builds by a recipe read, those that were used last first, `most` of them. Whether their objects are still stored is not asked.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn built_by_recipe(&self, recipe: Digest, most: i64) -> Result<Vec<BuildReads>, StoreError> {
+        let what = "look up what builds read";
+        let rows: Vec<(Vec<u8>, Vec<u8>, Vec<u8>)> = sqlx::query_as(
+            "SELECT inputs, answers, reads FROM build_cache WHERE recipe = $1 ORDER BY used_at DESC LIMIT $2",
+        )
+        .bind(recipe.as_bytes().as_slice())
+        .bind(most)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::query(what))?;
+        rows.into_iter()
+            .map(|(inputs, answers, reads)| {
+                Ok(BuildReads { inputs: digest(what, &inputs)?, answers: digest(what, &answers)?, reads })
+            })
+            .collect()
+    }
+
+    /// Records that the build of these inputs is that of others, too.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn remember_same_build(
+        &self,
+        inputs: Digest,
+        others: Digest,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let what = "remember that a build is the same";
+        let children: Option<Option<Vec<u8>>> =
+            sqlx::query_scalar("SELECT children FROM build_cache WHERE inputs = $1")
+                .bind(others.as_bytes().as_slice())
+                .fetch_optional(&self.pool)
+                .await
+                .map_err(StoreError::query(what))?;
+        // It was there a moment ago: of one that is gone nothing is remembered.
+        let Some(children) = children else { return Ok(()) };
+        // They are sealed for their row.
+        let again = |sealed: Vec<u8>| {
+            let plain = self.sealer.open(what, others.as_bytes(), &sealed)?;
+            self.sealer.seal("seal what goes to the hub", inputs.as_bytes(), &plain)
+        };
+        let children = children.map(again).transpose()?;
+        sqlx::query(
+            "INSERT INTO build_cache (inputs, digests, labels, objects, used_at, children, recipe, answers, reads)
+             SELECT $1, digests, labels, objects, $3, $4, recipe, answers, reads FROM build_cache WHERE inputs = $2
+             ON CONFLICT (inputs) DO NOTHING",
+        )
+        .bind(inputs.as_bytes().as_slice())
+        .bind(others.as_bytes().as_slice())
+        .bind(to_sql(now))
+        .bind(children)
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::query(what))?;
         Ok(())
     }
 

@@ -38,8 +38,8 @@ impl Tx {
         let (kinds, uids): (Vec<&str>, Vec<Uuid>) =
             enqueued.iter().map(|(queue, uid)| (queue.as_str(), *uid)).unzip();
         sqlx::query(
-            "INSERT INTO schedule (uid, kind, due_at)
-             SELECT asked.uid, asked.kind, '-infinity'
+            "INSERT INTO schedule (uid, kind, namespace, due_at)
+             SELECT asked.uid, asked.kind, resource.namespace, '-infinity'
              FROM unnest($1::uuid[], $2::text[]) AS asked (uid, kind)
              JOIN resource ON resource.uid = asked.uid
              ON CONFLICT (uid, kind) DO UPDATE SET due_at = '-infinity', wanted = schedule.wanted + 1",
@@ -77,12 +77,34 @@ impl Store {
     ) -> Result<Due, StoreError> {
         let what = "claim what is due";
         // One statement, since most loops find nothing most of the time. The next one in the index's own order: a `min`
-        // would read all rows.
+        // would read all rows. Where a namespace has all the places that it may have ($7), what waits for it may be very much, so the
+        // oldest of each other namespace are asked for then, namespace by namespace; some more than there is room for, since other
+        // replicas may be about to take the same.
         let rows: Vec<ClaimRow> = sqlx::query_as(
-            "WITH usual AS (SELECT s.uid, s.due_at, r.namespace FROM schedule s JOIN resource r ON r.uid = s.uid
-                            WHERE s.kind = $1 AND s.due_at <= $3 AND (s.claimed_until IS NULL OR s.claimed_until < $3)
-                              AND s.lost = 0 AND r.namespace <> ALL ($7)
-                            ORDER BY s.due_at LIMIT $5 FOR UPDATE OF s SKIP LOCKED),
+            "WITH RECURSIVE
+                  oldest AS (SELECT uid, due_at, namespace FROM schedule
+                             WHERE cardinality($7::text[]) = 0 AND kind = $1 AND due_at <= $3
+                               AND (claimed_until IS NULL OR claimed_until < $3) AND lost = 0
+                             ORDER BY due_at LIMIT $5 FOR UPDATE SKIP LOCKED),
+                  namespaces AS (
+                      (SELECT namespace FROM schedule WHERE cardinality($7::text[]) > 0 AND kind = $1 AND lost = 0
+                       ORDER BY namespace LIMIT 1)
+                      UNION ALL
+                      SELECT (SELECT namespace FROM schedule WHERE kind = $1 AND lost = 0 AND namespace > last.namespace
+                              ORDER BY namespace LIMIT 1)
+                      FROM namespaces AS last WHERE last.namespace IS NOT NULL),
+                  others AS (SELECT own.uid, own.due_at FROM namespaces CROSS JOIN LATERAL (
+                                 SELECT uid, due_at FROM schedule
+                                 WHERE kind = $1 AND schedule.namespace = namespaces.namespace AND due_at <= $3
+                                   AND (claimed_until IS NULL OR claimed_until < $3) AND lost = 0
+                                 ORDER BY due_at LIMIT $5) AS own
+                             WHERE namespaces.namespace <> ALL ($7)
+                             ORDER BY own.due_at LIMIT $5 * 4),
+                  oldest_of_others AS (SELECT uid, due_at, namespace FROM schedule
+                                       WHERE kind = $1 AND uid IN (SELECT uid FROM others)
+                                         AND (claimed_until IS NULL OR claimed_until < $3)
+                                       ORDER BY due_at LIMIT $5 FOR UPDATE SKIP LOCKED),
+                  usual AS (TABLE oldest UNION ALL TABLE oldest_of_others),
                   ranked AS (SELECT uid, coalesce(held.places, 0)
                                          + row_number() OVER (PARTITION BY usual.namespace ORDER BY due_at) AS place
                              FROM usual LEFT JOIN unnest($8::text[], $9::bigint[]) AS held (namespace, places)
@@ -94,9 +116,8 @@ impl Store {
                   claimed AS (UPDATE schedule SET claimed_by = $2, claimed_until = $4
                               WHERE kind = $1 AND uid IN (SELECT uid FROM ranked WHERE place <= $10
                                                           UNION ALL SELECT uid FROM suspect)
-                              RETURNING uid, wanted, lost)
-             SELECT claimed.uid, wanted, lost, NULL::timestamptz, namespace
-             FROM claimed LEFT JOIN resource ON resource.uid = claimed.uid
+                              RETURNING uid, wanted, lost, namespace)
+             SELECT uid, wanted, lost, NULL::timestamptz, namespace FROM claimed
              UNION ALL
              (SELECT NULL, 0, 0, due_at, NULL FROM schedule
               WHERE kind = $1 AND due_at > $3 AND claimed_until IS NULL AND lost = 0 ORDER BY due_at LIMIT 1)",

@@ -109,7 +109,7 @@ impl Filled {
             wrapped_keys: None,
         };
         let build = CachedBuild { groups: vec![group], children: Some(name.as_bytes().to_vec()) };
-        store.remember_build(filled.inputs(), &build, &[b"[]"], 1, now).await?;
+        store.remember_build(filled.inputs(), &build, &[b"[]"], 1, None, now).await?;
         let mut tx = store.begin().await?;
         let mut secret = Stored::new(KindId::Secret, "default", name, now, json!({}));
         secret.secret = Some(data(name));

@@ -4,6 +4,8 @@
 //! The way from the agent to its apiserver is slow meanwhile, so that the middle is long enough to be met.
 
 mod database;
+mod memory;
+mod waiting;
 mod world;
 
 use std::time::{Duration, Instant};

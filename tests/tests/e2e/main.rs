@@ -34,6 +34,7 @@ mod includes;
 mod kept;
 mod locked;
 mod management;
+mod monorepo;
 mod nested;
 mod oci;
 mod oci_verify;

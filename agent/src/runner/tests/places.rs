@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::keys::KeyServices;
+use crate::memory::BuildMemory;
 
 /// Of the Kustomization with this number.
 fn of_number(number: u128, dispatch: Dispatch) -> Dispatch {
@@ -18,6 +19,7 @@ fn runner_with(fake: &Fake, places: usize, patience: Duration) -> Runner<Fake> {
         limits,
         KeyServices::default(),
         Arc::default(),
+        BuildMemory::default(),
     );
     runner.outbox().begin_session();
     runner

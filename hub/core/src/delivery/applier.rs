@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use roadstead_api::{KindId, Reference};
 use roadstead_hub_store::{BuiltGroup, StoreError, Stored};
-use roadstead_kustomize::{Fetched, MemoryTree};
+use roadstead_kustomize::{Fetched, FileTree};
 use roadstead_model::{Digest, Group, HealthExpr, ObjectRef, Reason, Step};
 use roadstead_sops::WrappedKey;
 use serde::{Deserialize, Serialize};
@@ -180,7 +180,7 @@ impl Given {
 /// What a render goes by.
 pub(crate) struct Inputs<'a> {
     /// The trees of its sources, in their order.
-    pub(crate) trees: &'a [&'a MemoryTree],
+    pub(crate) trees: &'a [&'a dyn FileTree],
     /// What it asked for in the rounds before.
     pub(crate) given: &'a [Given],
     /// What of that URLs led to, by the URLs.

@@ -3,6 +3,7 @@
 
 mod job;
 mod places;
+mod reads;
 mod sealed;
 
 use std::collections::HashMap;
@@ -26,6 +27,8 @@ pub(crate) use job::Builder;
 pub(crate) use job::Order;
 use job::{Made, Rendered};
 pub(crate) use places::BuildPlaces;
+pub(crate) use reads::INDEX_JOB;
+use reads::{Indexes, WhatWasRead};
 use sealed::SealedBuilds;
 
 /// The kind of the job that builds.
@@ -141,6 +144,7 @@ pub struct Builds {
     under_way: BuildsUnderWay,
     places: BuildPlaces,
     sealed: SealedBuilds,
+    indexes: Indexes,
 }
 
 impl Builds {
@@ -156,6 +160,7 @@ impl Builds {
             under_way,
             places,
             sealed: SealedBuilds::default(),
+            indexes: Indexes::new(context.options.budget.total()),
         }
     }
 
@@ -186,9 +191,14 @@ impl Builds {
                 turn
             }
         };
+        let recipe = order.recipe_key().map_err(|error| unserializable(&error))?;
+        if let Some(build) = self.by_what_it_read(namespace, order, recipe, inputs).await? {
+            return Ok(BuildOutcome::Built(build));
+        }
         if !asked && let Some(why) = self.quarantine.why_set_aside(inputs).await? {
             return Ok(BuildOutcome::Failed(why));
         }
+        tracing::debug!(kind = %order.kind, namespace, "building in a worker");
         let workers = self.workers()?;
         let blobs = order.blobs();
         let mut exchange = Artifacts {
@@ -207,7 +217,7 @@ impl Builds {
             Ok(Ok(Made::NotInSource(why))) => Ok(BuildOutcome::NotInSource(why)),
             Ok(Ok(Made::Rendered(rendered))) => {
                 let sealed = order.salt.is_some();
-                self.keep_build(inputs, rendered, sealed, asked).await.map(BuildOutcome::Built)
+                self.keep_build(inputs, recipe, rendered, sealed, asked).await.map(BuildOutcome::Built)
             }
             Ok(Err(why)) => Ok(BuildOutcome::Failed(why)),
             Err(ended) if ended.is_of_the_job() => {
@@ -237,11 +247,12 @@ impl Builds {
     async fn keep_build(
         &self,
         inputs: Digest,
+        recipe: Digest,
         rendered: Rendered,
         sealed: bool,
         asked: bool,
     ) -> Result<CachedBuild, HubError> {
-        let Rendered { groups, children } = rendered;
+        let Rendered { groups, children, reads } = rendered;
         let now = self.clock.now();
         let (mut cached, mut labels) = (Vec::with_capacity(groups.len()), Vec::with_capacity(groups.len()));
         let mut objects = 0;
@@ -260,7 +271,8 @@ impl Builds {
         }
         let build = CachedBuild { groups: cached, children: children.map(Vec::from) };
         let labels: Vec<&[u8]> = labels.iter().map(AsRef::as_ref).collect();
-        self.store.remember_build(inputs, &build, &labels, objects, now).await?;
+        let reads = reads.as_ref().map(|WhatWasRead { answers, packed }| (recipe, *answers, packed.as_ref()));
+        self.store.remember_build(inputs, &build, &labels, objects, reads, now).await?;
         if asked {
             self.store.take_back(inputs).await?;
         }

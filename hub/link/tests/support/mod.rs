@@ -196,7 +196,9 @@ impl Site {
         let groups =
             vec![BuiltGroup { label: String::new(), objects: digest, sealed: false, wrapped_keys: None }];
         let built = CachedBuild { groups, children: None };
-        self.store.remember_build(digest, &built, &[labels.to_string().as_bytes()], maps.len(), now).await?;
+        self.store
+            .remember_build(digest, &built, &[labels.to_string().as_bytes()], maps.len(), None, now)
+            .await?;
         let inputs = AttemptInputs {
             applier: uid,
             cluster: Some(cluster),

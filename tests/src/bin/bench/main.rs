@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 use api::Api;
 use figures::{Figure, Report};
 use fleet::dashboard::Scene;
+use fleet::fairness::Greed;
 use memory::Processes;
 
 /// How each server is loaded. `ROADSTEAD_BENCH_QUICK` shrinks it, to try the program itself.
@@ -40,8 +41,12 @@ pub(crate) struct Plan {
     pub(crate) fleets: &'static [usize],
     /// Simulated clusters that come on board at once.
     pub(crate) clusters: usize,
+    /// A tenant that asks for more than there is to do, beside others.
+    pub(crate) greed: Greed,
     /// What the dashboard has to show.
     pub(crate) scene: Scene,
+    /// Overlays of one repository.
+    pub(crate) overlays: usize,
     /// Objects of a Kustomization on a real cluster.
     pub(crate) applied: usize,
     /// How many of them are changed by others at once.
@@ -61,7 +66,9 @@ impl Plan {
                 latencies: 20,
                 fleets,
                 clusters: 10,
+                greed: Greed { clusters: 20, hanging: 2, greedy: 100, rounds: 5, asked_a_second: 200 },
                 scene: Scene { clusters: 40, kustomizations_of_each: 2, minutes: 1 },
+                overlays: 100,
                 applied: 500,
                 edits: 20,
             };
@@ -77,7 +84,9 @@ impl Plan {
             latencies: 300,
             fleets,
             clusters: 50,
+            greed: Greed { clusters: 100, hanging: 10, greedy: 1000, rounds: 60, asked_a_second: 1000 },
             scene,
+            overlays: 3_000,
             applied: 5_000,
             edits: 100,
         }
@@ -100,6 +109,14 @@ async fn main() -> Result<()> {
     if matches!(only.as_str(), "" | "onboarding") {
         eprintln!("{} simulated clusters", plan.clusters);
         fleet::onboarding::measure(&mut report, plan.clusters).await?;
+    }
+    if matches!(only.as_str(), "" | "fairness") {
+        eprintln!("a tenant beside others: {:?}", plan.greed);
+        fleet::fairness::measure(&mut report, plan.greed).await?;
+    }
+    if matches!(only.as_str(), "" | "monorepo") {
+        eprintln!("one repository of {} overlays", plan.overlays);
+        fleet::monorepo::measure(&mut report, plan.overlays).await?;
     }
     if matches!(only.as_str(), "" | "pipeline") {
         eprintln!("one Kustomization of {} objects", plan.applied);

@@ -96,11 +96,11 @@ impl Applier for Kustomizations {
         let built = if encrypted.is_empty() {
             build(*tree)
         } else {
-            let need = inputs::need(tree, &encrypted)?;
+            let need = inputs::need(*tree, &encrypted)?;
             let Some(given) = inputs.find(&need) else { return Ok(Render::Needs(vec![need])) };
-            let opened = Opened::new(tree, &encrypted, given)?;
+            let opened = Opened::new(*tree, &encrypted, given)?;
             opened
-                .with_tree(tree, build)
+                .with_tree(*tree, build)
                 .and_then(|objects| opened.exposed(&objects).map_or(Ok(objects), Err))
         };
         // What it names where it was not looked for.

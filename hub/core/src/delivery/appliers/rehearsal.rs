@@ -4,7 +4,7 @@
 use roadstead_api::rehearsal::{Rehearsal, RehearsalFault, RehearsalSpec};
 use roadstead_api::{KindId, Reference, SourceReference};
 use roadstead_hub_store::{BuiltGroup, StoreError, Stored};
-use roadstead_kustomize::{MemoryTree, Options, TreePath};
+use roadstead_kustomize::{FileTree, Options, TreePath};
 use roadstead_model::{Group, HookPolicy, ObjectRef, Reason, Step, StepKind, chain};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
@@ -83,15 +83,15 @@ impl Applier for Rehearsals {
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": { "name": "rehearsed", "namespace": spec.target_namespace }, "data": data,
         });
-        let mut last = build(second, "")?;
+        let mut last = build(*second, "")?;
         last.push(made);
         let twice = spec.fault == Some(RehearsalFault::Twice);
         Ok(Render::Rendered(vec![
-            Objects { label: "first".to_owned(), objects: build(first, "first")? },
-            Objects { label: "check".to_owned(), objects: build(first, "hook")? },
+            Objects { label: "first".to_owned(), objects: build(*first, "first")? },
+            Objects { label: "check".to_owned(), objects: build(*first, "hook")? },
             Objects {
                 label: "second".to_owned(),
-                objects: if twice { build(first, "first")? } else { last },
+                objects: if twice { build(*first, "first")? } else { last },
             },
         ]))
     }
@@ -143,7 +143,7 @@ fn fault(spec: &RehearsalSpec, inputs: &Inputs<'_>) -> Option<Result<Render, Str
     }
 }
 
-fn build(tree: &MemoryTree, path: &str) -> Result<Vec<Value>, String> {
+fn build(tree: &dyn FileTree, path: &str) -> Result<Vec<Value>, String> {
     let path = TreePath::new(path).ok_or_else(|| format!("'{path}' leaves the source's root"))?;
     let build =
         roadstead_kustomize::build(tree, &path, &Options::default()).map_err(|error| chain(&error))?;

@@ -8,13 +8,14 @@ use bytes::{Buf as _, Bytes};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use roadstead_api::KindId;
-use roadstead_kustomize::{Fetched, FileTree, MemoryTree, RemoteUrl, TreePath};
+use roadstead_kustomize::{Fetched, FileTree, MemoryTree, Recorder, RemoteUrl, TreePath};
 use roadstead_model::{Digest, Hasher, chain};
 use roadstead_sources::{Entry, TreeLimits, unpack_from};
 use roadstead_worker::Context;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::reads::{self, WhatWasRead};
 use crate::delivery::applier::{Given, GivenRemote, Inputs, MAX_NEEDS, Need, Objects, Render, applier};
 use crate::delivery::decryption::{MAX_WRAPPED_BYTES, wrapped_keys};
 use crate::delivery::placing;
@@ -63,17 +64,26 @@ impl Order {
 
     /// The key of what comes of it: a digest of all that it depends on.
     pub(in super::super) fn key(&self) -> Result<Digest, serde_json::Error> {
+        self.key_of(Some(&self.artifacts))
+    }
+
+    /// A digest of all that it depends on besides its artifacts.
+    pub(super) fn recipe_key(&self) -> Result<Digest, serde_json::Error> {
+        self.key_of(None)
+    }
+
+    fn key_of(&self, artifacts: Option<&[Digest]>) -> Result<Digest, serde_json::Error> {
         #[derive(Serialize)]
         struct Key<'a> {
             engine: &'static str,
             kind: KindId,
             recipe: &'a Value,
-            artifacts: &'a [Digest],
+            artifacts: Option<&'a [Digest]>,
             stays: &'a BTreeSet<String>,
             given: Vec<(&'a Need, &'a str)>,
         }
         // The salt follows from the rest.
-        let Self { kind, recipe, artifacts, stays, given, salt: _ } = self;
+        let Self { kind, recipe, artifacts: _, stays, given, salt: _ } = self;
         let engine = applier(*kind).map_or("", |applier| applier.engine());
         let given = given.iter().map(|given| (&given.need, given.identity.as_str())).collect();
         serde_json::to_vec(&Key { engine, kind: *kind, recipe, artifacts, stays, given })
@@ -92,7 +102,14 @@ enum Head {
     Rendered {
         groups: Vec<GroupHead>,
         children: Option<usize>,
+        reads: Option<ReadsHead>,
     },
+}
+
+#[derive(Serialize, Deserialize)]
+struct ReadsHead {
+    answers: Digest,
+    packed: usize,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -125,6 +142,8 @@ pub(super) struct Rendered {
     pub(super) groups: Vec<Packed>,
     /// What goes to the hub, as a JSON list; none where nothing does.
     pub(super) children: Option<Bytes>,
+    /// What it read of its artifacts; none where that is not known, or not to be.
+    pub(super) reads: Option<WhatWasRead>,
 }
 
 /// A group, packed.
@@ -162,8 +181,9 @@ impl Builder {
 
     fn render(&mut self, context: &mut Context, order: &Order) -> Result<Made, String> {
         let trees = order.artifacts.iter().map(|artifact| self.tree(context, *artifact));
-        let trees = trees.collect::<Result<Vec<_>, _>>()?;
-        let trees: Vec<&MemoryTree> = trees.iter().map(Arc::as_ref).collect();
+        let kept = trees.collect::<Result<Vec<_>, _>>()?;
+        let recorders: Vec<Recorder<'_>> = kept.iter().map(|tree| Recorder::new(tree)).collect();
+        let trees: Vec<&dyn FileTree> = recorders.iter().map(|tree| tree as &dyn FileTree).collect();
         let applier = applier(order.kind).ok_or_else(|| format!("a {} deploys nothing", order.kind))?;
         let remotes = self.remotes(context, &order.given)?;
         let inputs = Inputs { trees: &trees, given: &order.given, remotes: &remotes };
@@ -172,7 +192,11 @@ impl Builder {
             Render::NotInSource(why) => Ok(Made::NotInSource(why)),
             Render::Rendered(groups) => {
                 let secret = order.given.iter().any(Given::is_secret);
-                pack(groups, &order.stays, secret, order.salt.as_deref()).map(Made::Rendered)
+                let rendered = pack(groups, &order.stays, secret, order.salt.as_deref())?;
+                drop(trees);
+                // What is sealed is not stored, and what it was read from not either.
+                let reads = if order.salt.is_none() { reads::pack(recorders, &kept) } else { None };
+                Ok(Made::Rendered(Rendered { reads, ..rendered }))
             }
         }
     }
@@ -199,6 +223,16 @@ impl Builder {
             remotes.insert(url.to_owned(), Fetched { tree, path });
         }
         Ok(remotes)
+    }
+
+    /// What is at which path of an artifact; the job of [`reads::INDEX_JOB`].
+    pub(crate) fn index_job(&mut self, context: &mut Context, input: &[u8]) -> Vec<u8> {
+        let artifact = <[u8; 32]>::try_from(input).map(Digest::from_bytes);
+        let tree = artifact
+            .map_err(|_| "the job names no artifact".to_owned())
+            .and_then(|artifact| self.tree(context, artifact));
+        // None of it is known then, and it is built.
+        tree.map(|tree| reads::encode_index(&tree)).unwrap_or_default()
     }
 
     /// The tree of an artifact: one that was kept, or of bytes that are asked for.
@@ -300,7 +334,7 @@ fn pack(
     }
     let text = |error: serde_json::Error| error.to_string();
     let children = (!children.is_empty()).then(|| serde_json::to_vec(&children)).transpose().map_err(text)?;
-    Ok(Rendered { groups: packed, children: children.map(Bytes::from) })
+    Ok(Rendered { groups: packed, children: children.map(Bytes::from), reads: None })
 }
 
 /// Packs a group, for which `left` bytes are left.
@@ -368,7 +402,7 @@ fn encode(made: Result<Made, String>) -> Vec<u8> {
         Err(why) => Head::Refused(why),
         Ok(Made::NotInSource(why)) => Head::NotInSource(why),
         Ok(Made::Needs(needs)) => Head::Needs(needs),
-        Ok(Made::Rendered(Rendered { groups, children })) => {
+        Ok(Made::Rendered(Rendered { groups, children, reads })) => {
             let sized = children.as_ref().map(Bytes::len);
             let groups = groups.into_iter().map(|group| {
                 let Packed { label, digest, objects, secret, labels, packed, wrapped_keys } = group;
@@ -380,7 +414,12 @@ fn encode(made: Result<Made, String>) -> Vec<u8> {
             });
             let groups = groups.collect();
             parts.extend(children);
-            Head::Rendered { groups, children: sized }
+            let read = reads.map(|WhatWasRead { answers, packed }| {
+                let head = ReadsHead { answers, packed: packed.len() };
+                parts.push(packed);
+                head
+            });
+            Head::Rendered { groups, children: sized, reads: read }
         }
     };
     // Texts, numbers and flags: they always become JSON.
@@ -407,14 +446,14 @@ pub(super) fn decode(mut rest: Bytes) -> Result<Result<Made, String>, &'static s
     }
     let head = take(&mut rest, length).ok_or("its head is cut short")?;
     let head = serde_json::from_slice(&head).map_err(|_| "its head is not readable")?;
-    let (heads, children) = match head {
+    let (heads, children, reads) = match head {
         Head::Refused(why) => return Ok(Err(why)),
         Head::NotInSource(why) => return Ok(Ok(Made::NotInSource(why))),
         Head::Needs(needs) if needs.is_empty() || needs.len() > MAX_NEEDS => {
             return Err("it asks for nothing, or for too much");
         }
         Head::Needs(needs) => return Ok(Ok(Made::Needs(needs))),
-        Head::Rendered { groups, children } => (groups, children),
+        Head::Rendered { groups, children, reads } => (groups, children, reads),
     };
     if heads.is_empty() || heads.len() > MAX_GROUPS {
         return Err("it has no groups, or too many");
@@ -441,10 +480,19 @@ pub(super) fn decode(mut rest: Bytes) -> Result<Result<Made, String>, &'static s
         Some(length) => Some(take(&mut rest, length).ok_or(SHORT)?),
         None => None,
     };
+    let reads = match reads {
+        Some(ReadsHead { packed, .. }) if packed > reads::MAX_PACKED_BYTES => {
+            return Err("what it read is too much");
+        }
+        Some(ReadsHead { answers, packed }) => {
+            Some(WhatWasRead { answers, packed: take(&mut rest, packed).ok_or(SHORT)? })
+        }
+        None => None,
+    };
     if !rest.is_empty() {
         return Err("it goes on behind its end");
     }
-    Ok(Ok(Made::Rendered(Rendered { groups, children })))
+    Ok(Ok(Made::Rendered(Rendered { groups, children, reads })))
 }
 
 /// The next bytes, which stay where they are; none where there are not so many.
@@ -495,7 +543,8 @@ mod tests {
 
     fn rendered() -> Rendered {
         let groups = vec![group(br#"[{"kind":"ConfigMap"}]"#), group(b"[]")];
-        Rendered { groups, children: Some(Bytes::from_static(b"[1]")) }
+        let reads = WhatWasRead { answers: Digest::of(b"answers"), packed: Bytes::from_static(b"reads") };
+        Rendered { groups, children: Some(Bytes::from_static(b"[1]")), reads: Some(reads) }
     }
 
     fn back(made: Result<Made, String>) -> Result<Result<Made, String>, &'static str> {
@@ -505,7 +554,7 @@ mod tests {
     #[test]
     fn what_a_worker_answers_arrives() {
         assert_eq!(back(Ok(Made::Rendered(rendered()))), Ok(Ok(Made::Rendered(rendered()))));
-        let without = || Made::Rendered(Rendered { children: None, ..rendered() });
+        let without = || Made::Rendered(Rendered { children: None, reads: None, ..rendered() });
         assert_eq!(back(Ok(without())), Ok(Ok(without())));
         assert_eq!(back(Err("why".to_owned())), Ok(Err("why".to_owned())));
         let nowhere = || Made::NotInSource("not there".to_owned());
@@ -536,7 +585,8 @@ mod tests {
         let mut bomb = GzEncoder::new(Vec::new(), Compression::best());
         io::copy(&mut io::repeat(0).take(MAX_BYTES as u64 + 1), &mut bomb).unwrap();
         let bomb = Bytes::from(bomb.finish().unwrap());
-        let rendered = Rendered { groups: vec![Packed { packed: bomb, ..group(b"[]") }], children: None };
+        let groups = vec![Packed { packed: bomb, ..group(b"[]") }];
+        let rendered = Rendered { groups, children: None, reads: None };
         assert!(back(Ok(Made::Rendered(rendered))).is_err());
         // One that asks for nothing would be asked again and again.
         assert!(back(Ok(Made::Needs(Vec::new()))).is_err());
@@ -571,6 +621,12 @@ mod tests {
         assert_ne!(key(|order| order.stays = ["a".to_owned()].into()), same);
         let of = |given| Order { given: vec![given], ..order() }.key().unwrap();
         assert_ne!(of(given("x", "1")), of(given("x", "2")));
+        // Without the artifacts it is the same for all of them, and for nothing else.
+        let recipe = |order: Order| order.recipe_key().unwrap();
+        let other = || Order { artifacts: vec![Digest::of(b"other")], ..order() };
+        assert_eq!(recipe(order()), recipe(other()));
+        assert_ne!(recipe(Order { recipe: json!({ "path": "b" }), ..other() }), recipe(order()));
+        assert_ne!(recipe(order()), order().key().unwrap());
         // Of what is secret nothing shows in the key.
         assert_eq!(of(given("x", "1")), of(given("y", "1")));
     }

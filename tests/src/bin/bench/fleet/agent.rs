@@ -2,15 +2,15 @@
 //! have applied, but for Kustomizations named [`BROKEN`]: those never get healthy.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
 use reqwest::Method;
 use roadstead_proto::v1::{
     Action, BuildRequest, DispatchKey, Failure, Finished, Heartbeat, InventoryIntent, ObjectRef,
-    ObjectResult, Stage, agent_message, hub_message,
+    ObjectResult, Stage, Tended, agent_message, hub_message,
 };
 use roadstead_tests::{AgentSession, EnrolledAgent};
 use serde_json::{Value, json};
@@ -30,6 +30,22 @@ pub(crate) struct Counts {
     pub(crate) connected: AtomicUsize,
     /// Dispatches that were carried out.
     pub(crate) finished: AtomicUsize,
+    /// When that of a Kustomization was last, by its name.
+    last: Mutex<BTreeMap<String, Instant>>,
+}
+
+impl Counts {
+    fn finished(&self, name: String) {
+        self.finished.fetch_add(1, Ordering::Relaxed);
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).insert(name, Instant::now());
+    }
+
+    /// When each Kustomization whose name begins so was last carried out, of those that were since then.
+    pub(crate) fn since(&self, prefix: &str, then: Instant) -> Vec<Instant> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let named = last.iter().filter(|(name, at)| name.starts_with(prefix) && **at >= then);
+        named.map(|(_, at)| *at).collect()
+    }
 }
 
 /// Counted as connected, until it is dropped.
@@ -76,6 +92,26 @@ impl SimulatedAgent {
         }
     }
 
+    /// Keeps sessions, and does nothing of what it is sent.
+    pub(crate) async fn hang(self, counts: Arc<Counts>) {
+        loop {
+            let _ = self.silent_session(&counts).await;
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    async fn silent_session(&self, counts: &Counts) -> Result<()> {
+        let mut session = self.0.session().await?;
+        let _connected = Connected::new(counts);
+        let mut heartbeat = tokio::time::interval(HEARTBEAT);
+        loop {
+            tokio::select! {
+                _ = heartbeat.tick() => session.say(agent_message::Body::Heartbeat(Heartbeat {})).await?,
+                heard = session.hear() => drop(heard?),
+            }
+        }
+    }
+
     async fn session(&self, counts: &Counts) -> Result<()> {
         let mut session = self.0.session().await?;
         let mut under_way = BTreeMap::new();
@@ -111,8 +147,11 @@ async fn answer(
         Some(hub_message::Body::InventoryAck(ack)) => {
             let key = ack.key.context("an acknowledgement has a key")?;
             let name = under_way.remove(&key.applier_uid).context("it was dispatched")?;
+            let tended = Tended { begun: vec![key.applier_uid.clone()], ended: Vec::new() };
             session.say(agent_message::Body::Finished(finished(key, &name)?)).await?;
-            counts.finished.fetch_add(1, Ordering::Relaxed);
+            // As the real one, which watches what it has applied.
+            session.say(agent_message::Body::Tended(tended)).await?;
+            counts.finished(name);
             Ok(())
         }
         _ => Ok(()),

@@ -2,6 +2,8 @@
 
 mod agent;
 pub(crate) mod dashboard;
+pub(crate) mod fairness;
+pub(crate) mod monorepo;
 pub(crate) mod onboarding;
 
 use std::sync::Arc;
@@ -70,6 +72,8 @@ pub(crate) async fn measure(report: &mut Report, sizes: &[usize], rest: Duration
         report.add(SERVER, figure);
     }
 
+    intervals(report, &setup, &hub, &api, &counts, size).await?;
+
     hub.kill9().await?;
     eventually("all sessions have ended", PATIENCE, || async {
         ensure!(counts.connected.load(Ordering::Relaxed) == 0);
@@ -85,6 +89,67 @@ pub(crate) async fn measure(report: &mut Report, sizes: &[usize], rest: Duration
     figure.values.push(("MiB VmRSS of the hub".into(), processes.front_rss()?));
     report.add(SERVER, figure);
     Ok(())
+}
+
+/// Kustomizations of each cluster, all with this interval, in which nothing changes.
+const OF_EACH: usize = 10;
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// Many Kustomizations of which none changes: what their intervals cost.
+async fn intervals(
+    report: &mut Report,
+    setup: &HubSetup,
+    hub: &HubProcess,
+    api: &Api,
+    counts: &Counts,
+    clusters: usize,
+) -> Result<()> {
+    let all = (0..clusters).flat_map(|cluster| (0..OF_EACH).map(move |number| (cluster, number)));
+    let began = Instant::now();
+    futures::stream::iter(all)
+        .map(|(cluster, number)| async move {
+            let (name, interval) = (format!("every-{cluster}-{number}"), INTERVAL.as_secs());
+            let kustomization = json!({ "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
+                "metadata": { "name": name },
+                "spec": { "interval": format!("{interval}s"), "path": "./app", "prune": true,
+                    "clusterRef": { "name": self::name(cluster) },
+                    "sourceRef": { "kind": "GitRepository", "name": REPOSITORY } } });
+            api.ask(Method::POST, KUSTOMIZATIONS, "application/json", kustomization.to_string()).await.map(drop)
+        })
+        .buffer_unordered(AT_ONCE)
+        .try_for_each(async |()| Ok(()))
+        .await?;
+    let count = clusters * OF_EACH;
+    eventually("all have applied their first build", PATIENCE * 5, || async {
+        let applied = counts.since("every-", began).len();
+        ensure!(applied == count, "{applied} of {count}");
+        Ok(())
+    })
+    .await?;
+    let took = began.elapsed().as_secs_f64();
+    let values = vec![("s until all are applied".into(), took)];
+    report.add(SERVER, Figure { name: format!("{count} Kustomizations created"), values });
+    // What was applied is recorded a moment later.
+    tokio::time::sleep(INTERVAL / 2).await;
+    let processes = Processes::hub(hub.id(), setup.database().url())?;
+    let (load, wal) = (Load::begin(&processes)?, wal(setup).await?);
+    let before = counts.finished.load(Ordering::Relaxed);
+    tokio::time::sleep(INTERVAL * 2).await;
+    let minutes = (INTERVAL * 2).as_secs_f64() / 60.0;
+    let mut figure =
+        load.end(&processes, &format!("{count} Kustomizations at an interval of 1 m, nothing changes"))?;
+    figure.values.push(("MiB WAL a minute".into(), (self::wal(setup).await? - wal) / minutes / 1_048_576.0));
+    let dispatched = counts.finished.load(Ordering::Relaxed) - before;
+    figure.values.push(("dispatches a minute".into(), dispatched as f64 / minutes));
+    figure.values.push(("MiB VmRSS of the hub".into(), processes.front_rss()?));
+    report.add(SERVER, figure);
+    Ok(())
+}
+
+/// Bytes that the server of a hub's database has written to its log.
+async fn wal(setup: &HubSetup) -> Result<f64> {
+    let query = "SELECT (pg_current_wal_lsn() - '0/0'::pg_lsn)::float8";
+    Ok(sqlx::query_scalar(query).fetch_one(&mut setup.database().connect().await?).await?)
 }
 
 fn name(index: usize) -> String {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use roadstead_kustomize::{Entry, EntryKind, FileTree, MemoryTree, TreeError, TreePath, resolve};
+use roadstead_kustomize::{Entry, EntryKind, FileTree, TreeError, TreePath, resolve};
 use roadstead_model::Digest;
 use roadstead_sops::{DataKey, Format, MacPolicy, UnwrappedKeys, decrypt, is_marked, read_metadata};
 use serde::Deserialize as _;
@@ -117,7 +117,7 @@ impl Search<'_> {
 
 /// A tree in which some files have other content.
 struct WithFiles<'t> {
-    tree: &'t MemoryTree,
+    tree: &'t dyn FileTree,
     files: &'t BTreeMap<TreePath, Zeroizing<Vec<u8>>>,
 }
 
@@ -140,7 +140,7 @@ impl FileTree for WithFiles<'_> {
 }
 
 /// What was asked for to decrypt these inputs.
-pub(super) fn need(tree: &MemoryTree, inputs: &[EncryptedInput]) -> Result<Need, String> {
+pub(super) fn need(tree: &dyn FileTree, inputs: &[EncryptedInput]) -> Result<Need, String> {
     if inputs.len() > MAX_INPUTS {
         return Err(format!("the build reads more than {MAX_INPUTS} encrypted files"));
     }
@@ -169,7 +169,7 @@ pub(super) struct Opened {
 impl Opened {
     /// Decrypts the inputs by the keys that were given for them.
     pub(super) fn new(
-        tree: &MemoryTree,
+        tree: &dyn FileTree,
         inputs: &[EncryptedInput],
         given: Option<&Value>,
     ) -> Result<Self, String> {
@@ -211,7 +211,7 @@ impl Opened {
     /// Does something with the tree in which they are decrypted. An error that would tell what they hold is told without it.
     pub(super) fn with_tree<T>(
         &self,
-        tree: &MemoryTree,
+        tree: &dyn FileTree,
         work: impl FnOnce(&dyn FileTree) -> Result<T, String>,
     ) -> Result<T, String> {
         work(&WithFiles { tree, files: &self.files }).map_err(|error| {
