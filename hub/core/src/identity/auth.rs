@@ -217,7 +217,7 @@ impl Identity {
         let mut changes = permissions.changes();
         while self.authorize(verb, kind, "", namespace, name).is_ok() {
             if changes.changed().await.is_err() {
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         }
     }
