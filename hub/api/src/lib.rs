@@ -237,7 +237,7 @@ async fn authenticate(api: &Api, mut request: Request, next: Next) -> Response {
         body => Body::new(Yielding::new(body, slot.clone(), Arc::clone(&api.turns), user)),
     };
     let (asker, method) = (identity.recorded().into_owned(), request.method().as_str().to_ascii_lowercase());
-    let identity = match impersonated(&api, identity, request.headers()).await {
+    let identity = match impersonated(api, identity, request.headers()).await {
         Ok(identity) => identity,
         Err(error) => {
             api.hub.audit.note_refusal(refused(&asker, "impersonate", "Path", &request));
