@@ -101,7 +101,7 @@ fn resources(group: &str, version: &str) -> Option<Value> {
     let mut list = Vec::new();
     for question in questions(group, version) {
         list.push(json!({
-            "name": question.plural, "singularName": question.singular, "namespaced": false, "kind": question.kind,
+            "name": question.plural, "singularName": question.singular, "namespaced": question.namespaced, "kind": question.kind,
             "verbs": ["create"],
         }));
     }
@@ -162,7 +162,8 @@ fn aggregated_group(group: &str) -> Value {
                 kinds(group, version).into_iter().map(|(kind, version)| aggregated_kind(kind, version));
             let asked = questions(group, version).map(|question| {
                 json!({
-                    "resource": question.plural, "singularResource": question.singular, "scope": "Cluster",
+                    "resource": question.plural, "singularResource": question.singular,
+                    "scope": if question.namespaced { "Namespaced" } else { "Cluster" },
                     "responseKind": { "group": group, "version": version, "kind": question.kind },
                     "verbs": ["create"],
                 })

@@ -42,7 +42,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use futures::FutureExt as _;
 use hyper::body::Body as _;
-use roadstead_hub_core::identity::Identity;
+use roadstead_hub_core::identity::{Identity, Impersonation};
 use roadstead_hub_core::{Hub, HubError};
 use roadstead_listener::Connection;
 use roadstead_model::AuditEntry;
@@ -237,7 +237,7 @@ async fn authenticate(api: &Api, mut request: Request, next: Next) -> Response {
         body => Body::new(Yielding::new(body, slot.clone(), Arc::clone(&api.turns), user)),
     };
     let (asker, method) = (identity.recorded().into_owned(), request.method().as_str().to_ascii_lowercase());
-    let identity = match impersonated(identity, request.headers()) {
+    let identity = match impersonated(api, identity, request.headers()).await {
         Ok(identity) => identity,
         Err(error) => {
             api.hub.audit.note_refusal(refused(&asker, "impersonate", "Path", &request));
@@ -257,30 +257,53 @@ async fn authenticate(api: &Api, mut request: Request, next: Next) -> Response {
     paid::pay(&api.bodies, response)
 }
 
-/// Whom the request asks to be taken for (`kubectl --as`). An attribute that nothing here looks at is refused rather than
-/// left aside: what was asked for is less than what the token may do.
-fn impersonated(who: Identity, headers: &HeaderMap) -> Result<Identity, HubError> {
+/// Headers of one impersonation: more than anybody's groups and extra need.
+const MOST_IMPERSONATED: usize = 1000;
+
+/// Whom the request asks to be taken for (`kubectl --as`).
+async fn impersonated(api: &Api, who: Identity, headers: &HeaderMap) -> Result<Identity, HubError> {
+    match impersonation(headers)? {
+        None => Ok(who),
+        Some(wanted) => api.hub.identity.impersonate(who, wanted).await,
+    }
+}
+
+/// What the headers say of that. An attribute that is not known is refused rather than left aside: what was asked for is
+/// less than what the token may do.
+fn impersonation(headers: &HeaderMap) -> Result<Option<Impersonation>, HubError> {
     const PREFIX: &str = "impersonate-";
-    let mut user = None;
-    let mut groups = Vec::new();
+    let mut wanted = Impersonation::default();
+    let mut count = 0;
     for (name, value) in headers {
         let Some(attribute) = name.as_str().strip_prefix(PREFIX) else { continue };
+        count += 1;
         let value = value.to_str().map_err(|_| HubError::BadRequest(format!("{name}: must be ASCII")))?;
         match attribute {
-            "user" => user = Some(value),
-            "group" => groups.push(value.to_owned()),
+            "user" if wanted.user.is_empty() => value.clone_into(&mut wanted.user),
+            "uid" if wanted.uid.is_empty() => value.clone_into(&mut wanted.uid),
+            "group" => wanted.groups.push(value.to_owned()),
+            "user" | "uid" => {
+                return Err(HubError::BadRequest(format!("{name}: may be given once")));
+            }
             _ => {
-                return Err(HubError::BadRequest(format!(
-                    "{name}: only a user's name and groups can be impersonated here"
-                )));
+                let Some(key) = attribute.strip_prefix("extra-").filter(|key| !key.is_empty()) else {
+                    return Err(HubError::BadRequest(format!("{name}: no such attribute of a user")));
+                };
+                // Names of headers have no case, and hold few characters.
+                let key = percent_encoding::percent_decode_str(key).decode_utf8();
+                let key = key.map_err(|_| HubError::BadRequest(format!("{name}: must be UTF-8")))?;
+                wanted.extra.entry(key.into_owned()).or_default().push(value.to_owned());
             }
         }
     }
-    match user {
-        Some(user) if !user.is_empty() => who.impersonate(user, groups),
-        None if groups.is_empty() => Ok(who),
-        _ => Err(HubError::BadRequest("groups cannot be impersonated without a user".to_owned())),
+    if count > MOST_IMPERSONATED {
+        return Err(HubError::BadRequest(format!("more than {MOST_IMPERSONATED} Impersonate headers")));
     }
+    if count > 0 && wanted.user.is_empty() {
+        let why = "groups, uid and extra cannot be impersonated without a user";
+        return Err(HubError::BadRequest(why.to_owned()));
+    }
+    Ok((count > 0).then_some(wanted))
 }
 
 /// Everything that needs a token.
@@ -315,12 +338,12 @@ async fn dispatch(State(api): State<Api>, request: Request) -> Response {
         };
         return answer.unwrap_or_else(|error| status::response(&error, None));
     }
-    if let Some(question) = questions::at(&path) {
+    if let Some((question, namespace)) = questions::at(&path) {
         if request.method() != Method::POST {
             return method_not_allowed().await;
         }
         let (parts, body) = request.into_parts();
-        return review::answer(&api, question, &who, &parts.headers, body)
+        return review::answer(&api, (question, namespace), &who, &parts.headers, body)
             .await
             .unwrap_or_else(|error| status::response(&error, None));
     }

@@ -102,7 +102,8 @@ fn document(group: &str, version: &str, prefix: &str) -> Value {
         let name = named.component();
         schemas.insert(name.clone(), whole(question.schema(), named));
         let post = operation(named, "post", &name, &writing(), Some(json_body(&name)));
-        paths.insert(format!("/{prefix}/{}", question.plural), json!({ "post": post }));
+        let place = if question.namespaced { "namespaces/{namespace}/" } else { "" };
+        paths.insert(format!("/{prefix}/{place}{}", question.plural), json!({ "post": post }));
     }
     json!({
         "openapi": "3.0.0",

@@ -7,13 +7,14 @@ pub(crate) const AUTHENTICATION: &str = "authentication.k8s.io";
 /// Kubernetes' group for what one may do.
 pub(crate) const AUTHORIZATION: &str = "authorization.k8s.io";
 
-/// Such a resource; none is in a namespace.
+/// Such a resource.
 pub(crate) struct Question {
     pub(crate) group: &'static str,
     pub(crate) version: &'static str,
     pub(crate) plural: &'static str,
     pub(crate) singular: &'static str,
     pub(crate) kind: &'static str,
+    pub(crate) namespaced: bool,
     pub(crate) asked: Asked,
 }
 
@@ -26,16 +27,21 @@ pub(crate) enum Asked {
     MayI,
     /// What one may do.
     WhatMayI,
+    /// Whether somebody may do something.
+    MayThey,
+    /// Whether somebody may do something in a namespace.
+    MayTheyThere,
 }
 
 /// All of them.
-pub(crate) static QUESTIONS: [Question; 3] = [
+pub(crate) static QUESTIONS: [Question; 5] = [
     Question {
         group: AUTHENTICATION,
         version: "v1",
         plural: "selfsubjectreviews",
         singular: "selfsubjectreview",
         kind: "SelfSubjectReview",
+        namespaced: false,
         asked: Asked::WhoAmI,
     },
     Question {
@@ -44,6 +50,7 @@ pub(crate) static QUESTIONS: [Question; 3] = [
         plural: "selfsubjectaccessreviews",
         singular: "selfsubjectaccessreview",
         kind: "SelfSubjectAccessReview",
+        namespaced: false,
         asked: Asked::MayI,
     },
     Question {
@@ -52,7 +59,26 @@ pub(crate) static QUESTIONS: [Question; 3] = [
         plural: "selfsubjectrulesreviews",
         singular: "selfsubjectrulesreview",
         kind: "SelfSubjectRulesReview",
+        namespaced: false,
         asked: Asked::WhatMayI,
+    },
+    Question {
+        group: AUTHORIZATION,
+        version: "v1",
+        plural: "subjectaccessreviews",
+        singular: "subjectaccessreview",
+        kind: "SubjectAccessReview",
+        namespaced: false,
+        asked: Asked::MayThey,
+    },
+    Question {
+        group: AUTHORIZATION,
+        version: "v1",
+        plural: "localsubjectaccessreviews",
+        singular: "localsubjectaccessreview",
+        kind: "LocalSubjectAccessReview",
+        namespaced: true,
+        asked: Asked::MayTheyThere,
     },
 ];
 
@@ -61,12 +87,23 @@ pub(crate) fn questions(group: &str, version: &str) -> impl Iterator<Item = &'st
     QUESTIONS.iter().filter(move |question| question.group == group && question.version == version)
 }
 
-/// The one that is posted to `path`.
-pub(crate) fn at(path: &str) -> Option<&'static Question> {
-    let [group, version, plural] = path.strip_prefix("/apis/")?.split('/').collect::<Vec<_>>()[..] else {
-        return None;
-    };
-    questions(group, version).find(|question| question.plural == plural)
+/// The one that is posted to `path`, and in which namespace; empty for none.
+pub(crate) fn at(path: &str) -> Option<(&'static Question, &str)> {
+    let (group, version, namespace, plural) =
+        match path.strip_prefix("/apis/")?.split('/').collect::<Vec<_>>()[..] {
+            [group, version, plural] => (group, version, "", plural),
+            // Names are DNS names, so nothing in them is ever percent-encoded.
+            [group, version, "namespaces", namespace, plural]
+                if !namespace.is_empty() && !namespace.contains('%') =>
+            {
+                (group, version, namespace, plural)
+            }
+            _ => return None,
+        };
+    let mut questions = questions(group, version);
+    let question = questions
+        .find(|question| question.plural == plural && question.namespaced != namespace.is_empty())?;
+    Some((question, namespace))
 }
 
 impl Question {
@@ -84,6 +121,14 @@ impl Question {
                 Some(access()),
                 decision(),
             ),
+            Asked::MayThey => (
+                "Whether a user may do something. Exactly one of resourceAttributes and nonResourceAttributes is given.",
+                Some(access_of_somebody()),
+                decision(),
+            ),
+            Asked::MayTheyThere => {
+                ("Whether a user may do something in the namespace.", Some(access_of_somebody()), decision())
+            }
             Asked::WhatMayI => (
                 "All that whoever asks may do.",
                 Some(object("Where.", json!({ "namespace": text("The namespace to ask about.") }))),
@@ -143,9 +188,22 @@ fn access() -> Value {
     )
 }
 
+fn access_of_somebody() -> Value {
+    let mut spec = access();
+    spec["properties"]["user"] = text("The user's name.");
+    spec["properties"]["groups"] = texts("The user's groups.");
+    spec["properties"]["uid"] = text("The user's uid.");
+    spec["properties"]["extra"] = json!({
+        "type": "object", "description": "What else is known of the user.",
+        "additionalProperties": texts("Values."),
+    });
+    spec
+}
+
 fn decision() -> Value {
     let allowed = json!({ "type": "boolean", "description": "Whether it is allowed.", "default": false });
-    let mut status = object("The answer.", json!({ "allowed": allowed }));
+    let reason = text("By which binding, or which roles of the user's bindings do not exist.");
+    let mut status = object("The answer.", json!({ "allowed": allowed, "reason": reason }));
     status["required"] = json!(["allowed"]);
     status
 }
@@ -165,32 +223,55 @@ fn rules() -> Value {
             "resourceRules": list("What may be done with objects.", object("A rule.", resources)),
             "nonResourceRules": list("What may be done at other paths.", object("A rule.", paths)),
             "incomplete": { "type": "boolean", "description": "Whether there may be more.", "default": false },
+            "evaluationError": text("Why there may be more."),
         }),
     )
 }
 
 #[cfg(test)]
 mod tests {
-    use roadstead_hub_core::identity::{Access, Identity};
+    use roadstead_hub_core::identity::{Attributes, Identity, Resource};
 
-    use super::QUESTIONS;
+    use super::{QUESTIONS, at};
 
     /// What is answered here without a look at who asks is what the rules let everyone do, and what they are told so.
     #[test]
     fn everyone_may_ask_and_is_told_so() {
-        let nobody = Identity { username: "nobody".to_owned(), groups: Vec::new(), impersonator: None };
+        let nobody = Identity::user("nobody", vec!["system:authenticated".to_owned()]);
         for question in &QUESTIONS {
             let (group, resource) = (question.group, question.plural);
-            assert!(nobody.may(Access::Resource { verb: "create", group, resource }), "{resource}");
-            assert!(!nobody.may(Access::Resource { verb: "delete", group, resource }), "{resource}");
+            let may = |verb| {
+                nobody.may(&Attributes::Resource(Resource { verb, group, resource, ..Resource::default() }))
+            };
+            assert_eq!(may("create"), resource.starts_with("self"), "{resource}");
+            assert!(!may("delete"), "{resource}");
         }
         for path in
             ["/api", "/api/v1", "/apis", "/apis/a/v1", "/openapi/v2", "/openapi/v3/api/v1", "/version"]
         {
-            assert!(nobody.may(Access::Path { verb: "get", path }), "{path}");
+            assert!(nobody.may(&Attributes::Path { verb: "get", path }), "{path}");
         }
         for path in ["/metrics", "/fleet/v1/clusters", "/apisx", "/"] {
-            assert!(!nobody.may(Access::Path { verb: "get", path }), "{path}");
+            assert!(!nobody.may(&Attributes::Path { verb: "get", path }), "{path}");
+        }
+    }
+
+    #[test]
+    fn paths_of_questions() {
+        let at = |path: &str| at(path).map(|(question, namespace)| (question.kind, namespace.to_owned()));
+        let of = |kind, namespace: &str| Some((kind, namespace.to_owned()));
+        let group = "/apis/authorization.k8s.io/v1";
+        assert_eq!(at(&format!("{group}/subjectaccessreviews")), of("SubjectAccessReview", ""));
+        let local = format!("{group}/namespaces/a/localsubjectaccessreviews");
+        assert_eq!(at(&local), of("LocalSubjectAccessReview", "a"));
+        for none in [
+            "localsubjectaccessreviews",
+            "namespaces/a/subjectaccessreviews",
+            "namespaces//localsubjectaccessreviews",
+            "namespaces/a%2fb/localsubjectaccessreviews",
+            "subjectaccessreviews/x",
+        ] {
+            assert_eq!(at(&format!("{group}/{none}")), None, "{none}");
         }
     }
 }

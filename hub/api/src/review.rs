@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use roadstead_api::FieldError;
-use roadstead_hub_core::identity::{Access, Identity, Rules};
+use roadstead_hub_core::identity::{AllowedRules, Attributes, Decision, Identity, Resource};
 use roadstead_hub_core::{Address, HubError};
 use serde_json::{Value, json};
 
@@ -65,68 +65,178 @@ pub(crate) async fn token_request(
     Ok((StatusCode::CREATED, Json(answer)).into_response())
 }
 
-/// Answers a question of a client about itself.
+/// Answers a question about who may do what; it was posted in this namespace, or in none.
 pub(crate) async fn answer(
     api: &Api,
-    question: &Question,
+    (question, namespace): (&Question, &str),
     who: &Identity,
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response, HubError> {
+    // About oneself everybody may ask.
+    if matches!(question.asked, Asked::MayThey | Asked::MayTheyThere) {
+        let (group, resource) = (question.group, question.plural);
+        who.authorize_resource(&Resource {
+            verb: "create",
+            group,
+            resource,
+            namespace,
+            ..Resource::default()
+        })?;
+    }
     let Held { value: mut body, _memory } = request::sent_or_nothing(&api.bodies, headers, body).await?;
     let api_version = question.api_version();
     expect_kind(&body, &api_version, question.kind)?;
+    let spec = &body["spec"];
     let status = match question.asked {
-        Asked::WhoAmI => json!({ "userInfo": { "username": who.username, "groups": who.groups } }),
-        Asked::MayI => json!({ "allowed": may(who, &body["spec"])? }),
-        Asked::WhatMayI => rules(who.rules()),
+        Asked::WhoAmI => json!({ "userInfo": user_info(who) }),
+        Asked::MayI => decision(&who.decide(&Asking::read(question, spec, None)?.attributes())),
+        Asked::WhatMayI => rules(who.rules(&text(spec, "namespace")?)),
+        Asked::MayThey | Asked::MayTheyThere => {
+            let there = question.namespaced.then_some(namespace);
+            let asking = Asking::read(question, spec, there)?;
+            let somebody = subject(api, question, spec).await?;
+            decision(&somebody.decide(&asking.attributes()))
+        }
     };
+    let mut metadata = json!({});
+    if !namespace.is_empty() {
+        metadata["namespace"] = namespace.into();
+    }
     let mut answer =
-        json!({ "kind": question.kind, "apiVersion": api_version, "metadata": {}, "status": status });
+        json!({ "kind": question.kind, "apiVersion": api_version, "metadata": metadata, "status": status });
     if question.asked != Asked::WhoAmI {
         answer["spec"] = body["spec"].take();
     }
     Ok((StatusCode::CREATED, Json(answer)).into_response())
 }
 
-/// Whether `who` may do what a SelfSubjectAccessReview asks about.
-fn may(who: &Identity, spec: &Value) -> Result<bool, HubError> {
-    fn text<'a>(attributes: &'a Value, field: &str) -> Result<&'a str, HubError> {
-        let value = &attributes[field];
-        match value.as_str() {
-            Some(text) => Ok(text),
-            None if value.is_null() => Ok(""),
-            None => Err(HubError::BadRequest(format!("spec: {field} must be a string"))),
-        }
+fn user_info(who: &Identity) -> Value {
+    let mut info = json!({ "username": who.username, "groups": who.groups });
+    if !who.uid.is_empty() {
+        info["uid"] = who.uid.as_str().into();
     }
-    let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
-    match (resource.is_object(), path.is_object()) {
-        (true, false) => {
-            let (verb, group) = (text(resource, "verb")?, text(resource, "group")?);
-            let (plural, subresource) = (text(resource, "resource")?, text(resource, "subresource")?);
-            let whole = format!("{plural}/{subresource}");
-            let resource = if subresource.is_empty() { plural } else { whole.as_str() };
-            Ok(who.may(Access::Resource { verb, group, resource }))
-        }
-        (false, true) => Ok(who.may(Access::Path { verb: text(path, "verb")?, path: text(path, "path")? })),
-        _ => Err(HubError::Invalid {
-            what: "SelfSubjectAccessReview.authorization.k8s.io \"\"".to_owned(),
-            causes: vec![FieldError::invalid(
-                "spec.resourceAttributes",
-                resource,
-                "exactly one of nonResourceAttributes or resourceAttributes must be specified",
-            )],
-        }),
+    if !who.extra.is_empty() {
+        info["extra"] = json!(who.extra);
+    }
+    info
+}
+
+fn decision(decision: &Decision) -> Value {
+    let mut status = json!({ "allowed": decision.allowed });
+    if !decision.reason.is_empty() {
+        status["reason"] = decision.reason.as_str().into();
+    }
+    status
+}
+
+/// Whom a SubjectAccessReview is about.
+async fn subject(api: &Api, question: &Question, spec: &Value) -> Result<Identity, HubError> {
+    let user = text(spec, "user")?;
+    let groups: Vec<String> = match &spec["groups"] {
+        Value::Null => Vec::new(),
+        groups => serde_json::from_value(groups.clone())
+            .map_err(|_| HubError::BadRequest("spec: groups must be a list of strings".to_owned()))?,
+    };
+    if user.is_empty() && groups.is_empty() {
+        let why = "at least one of user or group must be specified";
+        return Err(invalid(question, FieldError::invalid("spec.user", &spec["user"], why)));
+    }
+    api.hub.identity.somebody(&user, groups).await
+}
+
+fn invalid(question: &Question, cause: FieldError) -> HubError {
+    HubError::Invalid { what: format!("{}.{} \"\"", question.kind, question.group), causes: vec![cause] }
+}
+
+fn text(attributes: &Value, field: &str) -> Result<String, HubError> {
+    let value = &attributes[field];
+    match value.as_str() {
+        Some(text) => Ok(text.to_owned()),
+        None if value.is_null() => Ok(String::new()),
+        None => Err(HubError::BadRequest(format!("spec: {field} must be a string"))),
     }
 }
 
-fn rules(rules: &Rules) -> Value {
-    let resources = rules.resources.iter().map(
-        |(verb, group, resource)| json!({ "verbs": [verb], "apiGroups": [group], "resources": [resource] }),
-    );
-    let paths = rules.paths.iter().map(|(verb, path)| json!({ "verbs": [verb], "nonResourceURLs": [path] }));
-    json!({
-        "resourceRules": resources.collect::<Vec<_>>(), "nonResourceRules": paths.collect::<Vec<_>>(),
-        "incomplete": false,
-    })
+/// What is asked about.
+enum Asking {
+    Resource {
+        verb: String,
+        group: String,
+        resource: String,
+        subresource: String,
+        namespace: String,
+        name: String,
+    },
+    Path {
+        verb: String,
+        path: String,
+    },
+}
+
+impl Asking {
+    /// Reads the attributes of a spec; `there`: of something in this namespace.
+    fn read(question: &Question, spec: &Value, there: Option<&str>) -> Result<Self, HubError> {
+        let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
+        match (resource.is_object(), path.is_object()) {
+            (true, false) => {
+                let namespace = text(resource, "namespace")?;
+                if there.is_some_and(|there| there != namespace) {
+                    let (field, value) = ("spec.resourceAttributes.namespace", &resource["namespace"]);
+                    let why = "must match metadata.namespace";
+                    return Err(invalid(question, FieldError::invalid(field, value, why)));
+                }
+                Ok(Self::Resource {
+                    verb: text(resource, "verb")?,
+                    group: text(resource, "group")?,
+                    resource: text(resource, "resource")?,
+                    subresource: text(resource, "subresource")?,
+                    namespace,
+                    name: text(resource, "name")?,
+                })
+            }
+            (false, true) if there.is_some() => {
+                let why = "disallowed on this kind of request";
+                Err(invalid(question, FieldError::invalid("spec.nonResourceAttributes", path, why)))
+            }
+            (false, true) => Ok(Self::Path { verb: text(path, "verb")?, path: text(path, "path")? }),
+            _ => {
+                let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+                Err(invalid(question, FieldError::invalid("spec.resourceAttributes", resource, why)))
+            }
+        }
+    }
+
+    fn attributes(&self) -> Attributes<'_> {
+        match self {
+            Self::Resource { verb, group, resource, subresource, namespace, name } => {
+                Attributes::Resource(Resource { verb, group, resource, subresource, namespace, name })
+            }
+            Self::Path { verb, path } => Attributes::Path { verb, path },
+        }
+    }
+}
+
+fn rules(allowed: AllowedRules) -> Value {
+    let (mut resources, mut paths) = (Vec::new(), Vec::new());
+    for rule in allowed.rules {
+        if !rule.resources.is_empty() {
+            let mut listed =
+                json!({ "verbs": rule.verbs, "apiGroups": rule.api_groups, "resources": rule.resources });
+            if !rule.resource_names.is_empty() {
+                listed["resourceNames"] = rule.resource_names.into();
+            }
+            resources.push(listed);
+        }
+        if !rule.non_resource_urls.is_empty() {
+            paths.push(json!({ "verbs": rule.verbs, "nonResourceURLs": rule.non_resource_urls }));
+        }
+    }
+    let mut status = json!({
+        "resourceRules": resources, "nonResourceRules": paths, "incomplete": allowed.incomplete,
+    });
+    if !allowed.error.is_empty() {
+        status["evaluationError"] = allowed.error.into();
+    }
+    status
 }

@@ -88,8 +88,9 @@ pub(crate) async fn start(
     let each = |object| pieces.push(&writer.show("ADDED", object));
     let (version, watch) = api.hub.objects.watch(who, address, options, settings.from, each).await?;
     let pieces = pieces.finish()?;
+    let refused = watch.until_refused(who.clone());
     tokio::spawn(async move {
-        writer.run(pieces, version, watch).await;
+        writer.run(pieces, version, watch, refused).await;
         drop(place);
     });
     let body = Body::from_stream(ReceiverStream::new(receiver).map(Ok::<Bytes, Infallible>));
@@ -159,10 +160,19 @@ struct Writer {
 }
 
 impl Writer {
-    async fn run(mut self, pieces: Pieces, version: i64, mut watch: ObjectWatch) {
+    /// Until it is over; once it is `refused`, nothing more is told.
+    async fn run(
+        mut self,
+        pieces: Pieces,
+        version: i64,
+        mut watch: ObjectWatch,
+        refused: impl Future<Output = ()> + Send,
+    ) {
         let stop = self.api.stop.clone();
         let timeout = tokio::time::sleep(self.settings.timeout);
         let cut = tokio::select! {
+            biased;
+            () = refused => true,
             // The client learns that it is over by the end of the stream, and comes back.
             ended = self.events(pieces, version, &mut watch) => ended.is_err(),
             () = timeout => false,

@@ -5,10 +5,16 @@ pub(crate) mod access;
 pub(crate) mod audit;
 pub(crate) mod auth;
 mod credentials;
+mod fixed;
+mod impersonate;
+pub(crate) mod permissions;
 pub(crate) mod tokens;
 
 pub use access::AccessRules;
 pub use audit::{AuditItem, AuditLog, AuditReport, REFUSALS_PERIOD, query_time};
-pub use auth::{Access, Authenticator, Identity, MASTERS, Rules, account_user};
+pub use auth::{Authenticator, Identity, MASTERS, account_user};
 pub use credentials::{MadeToken, TokenItem, TokenOrder};
+pub use impersonate::Impersonation;
+pub use permissions::AllowedRules;
+pub use roadstead_rbac::{Attributes, Decision, Resource};
 pub use tokens::LookUp;

@@ -7,6 +7,7 @@ use crate::rbac::GROUP;
 use crate::validate::FieldError;
 
 pub(super) fn role(kind: KindId, object: &Value, errors: &mut Vec<FieldError>) {
+    aggregation(&object["aggregationRule"], errors);
     let present = |rule: &Value, field: &str| rule[field].as_array().is_some_and(|list| !list.is_empty());
     for (index, rule) in object["rules"].as_array().into_iter().flatten().enumerate() {
         let at = |field: &str| format!("rules[{index}].{field}");
@@ -34,6 +35,42 @@ pub(super) fn role(kind: KindId, object: &Value, errors: &mut Vec<FieldError>) {
                 at("resources"),
                 "resource rules must supply at least one resource",
             ));
+        }
+    }
+}
+
+/// From which other roles one is put together.
+fn aggregation(rule: &Value, errors: &mut Vec<FieldError>) {
+    if rule.is_null() {
+        return;
+    }
+    let selectors = rule["clusterRoleSelectors"].as_array().map_or(&[][..], Vec::as_slice);
+    if selectors.is_empty() {
+        let why = "at least one clusterRoleSelector required if aggregationRule is non-nil";
+        errors.push(FieldError::required("aggregationRule.clusterRoleSelectors", why));
+    }
+    for (index, selector) in selectors.iter().enumerate() {
+        let expressions = selector["matchExpressions"].as_array().into_iter().flatten();
+        for (inner, expression) in expressions.enumerate() {
+            let at = |field: &str| {
+                format!("aggregationRule.clusterRoleSelectors[{index}].matchExpressions[{inner}].{field}")
+            };
+            let values = expression["values"].as_array().is_some_and(|values| !values.is_empty());
+            match expression["operator"].as_str() {
+                Some("In" | "NotIn") if !values => {
+                    let why = "must be specified when `operator` is 'In' or 'NotIn'";
+                    errors.push(FieldError::required(at("values"), why));
+                }
+                Some("Exists" | "DoesNotExist") if values => {
+                    let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+                    errors.push(FieldError::forbidden(at("values"), why));
+                }
+                Some("In" | "NotIn" | "Exists" | "DoesNotExist") => {}
+                _ => {
+                    let why = "not a valid selector operator";
+                    errors.push(FieldError::invalid(at("operator"), &expression["operator"], why));
+                }
+            }
         }
     }
 }

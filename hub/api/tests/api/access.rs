@@ -123,8 +123,11 @@ async fn questions_that_are_none_and_masks_that_do_not_fit() -> Result<()> {
     for headers in [
         [("Impersonate-Group", "system:masters")].as_slice(),
         &[("Impersonate-User", "")],
-        &[("Impersonate-User", "bob"), ("Impersonate-Uid", "1")],
-        &[("Impersonate-User", "bob"), ("Impersonate-Extra-Scopes", "x")],
+        &[("Impersonate-Uid", "1")],
+        &[("Impersonate-Extra-Scopes", "x")],
+        &[("Impersonate-User", "bob"), ("Impersonate-User", "joe")],
+        &[("Impersonate-User", "bob"), ("Impersonate-Extra-", "x")],
+        &[("Impersonate-User", "bob"), ("Impersonate-Colour", "x")],
     ] {
         let (code, answer) = ask(&replica, &admin, Method::POST, &good, headers).await?;
         assert_eq!(code, StatusCode::BAD_REQUEST, "{headers:?}: {answer}");

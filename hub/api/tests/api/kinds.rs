@@ -87,7 +87,7 @@ async fn tokens_of_service_accounts_end_with_them() -> Result<()> {
             .as_array()
             .is_some_and(|groups| groups.contains(&json!("system:serviceaccounts:default")))
     );
-    // RBAC does not decide yet: nobody but the masters may do anything.
+    // No role gives it anything.
     let error = as_robot(&["get", "secrets"]).await.unwrap_err().to_string();
     assert!(error.contains(r#"User "system:serviceaccount:default:robot" cannot list"#), "{error}");
     let error = kubectl.run(&["create", "token", "robot", "--duration=1m"]).await.unwrap_err().to_string();

@@ -13,6 +13,7 @@ mod kubectl;
 mod limits;
 mod lists;
 mod pages;
+mod rbac;
 mod records;
 mod sessions;
 mod set_aside;

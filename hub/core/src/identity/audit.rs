@@ -16,7 +16,7 @@ use crate::HubError;
 use crate::address::Address;
 use crate::clock::Clock;
 use crate::context::Context;
-use crate::identity::{Access, Identity};
+use crate::identity::{Attributes, Identity};
 
 /// How often what was refused is written: it waits in memory for so long.
 pub const REFUSALS_PERIOD: Duration = Duration::from_secs(5);
@@ -272,7 +272,7 @@ impl AuditLog {
         filter: &AuditFilter,
         limit: i64,
     ) -> Result<(Vec<AuditItem>, Option<i64>), HubError> {
-        masters_only(who, "get", "/fleet/v1/audit")?;
+        authorize_path(who, "get", "/fleet/v1/audit")?;
         let limit = limit.clamp(1, MAX_PAGE);
         let mut records = self.store.audit_log(filter, limit + 1).await?;
         let full = records.len() > usize::try_from(limit).unwrap_or(usize::MAX);
@@ -288,7 +288,7 @@ impl AuditLog {
     /// # Errors
     /// [`HubError::Forbidden`] for all but the masters.
     pub async fn check(&self, who: &Identity) -> Result<AuditReport, HubError> {
-        masters_only(who, "get", "/fleet/v1/audit/check")?;
+        authorize_path(who, "get", "/fleet/v1/audit/check")?;
         let AuditCheck { batches, newest, entries, pending, unsealed, mut problems } =
             self.store.check_audit().await?;
         let known = self.newest_batch.load(Ordering::Relaxed);
@@ -313,9 +313,9 @@ pub(crate) fn about(who: &Identity, verb: &str, kind: KindId, namespace: &str, n
     }
 }
 
-/// What is for those who run the hub, and for nobody else.
-pub(crate) fn masters_only(who: &Identity, verb: &str, path: &str) -> Result<(), HubError> {
-    if who.may(Access::Path { verb, path }) {
+/// What has a path and is about no stored object: for those who run the hub, and whom a ClusterRole gives the path.
+pub(crate) fn authorize_path(who: &Identity, verb: &str, path: &str) -> Result<(), HubError> {
+    if who.may(&Attributes::Path { verb, path }) {
         return Ok(());
     }
     Err(HubError::Forbidden(format!("User \"{}\" cannot {verb} path \"{path}\"", who.username)))

@@ -1,22 +1,25 @@
 //! Who asks, and whether they may.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use roadstead_api::Kind;
-use roadstead_hub_store::{Store, TokenText};
+use roadstead_api::{Kind, KindId};
+use roadstead_hub_store::{Store, Stored, TokenText};
 use roadstead_model::ApplierRef;
+pub use roadstead_rbac::MASTERS;
+use roadstead_rbac::{Attributes, Decision, GrantError, PolicyRule, Resource, User, Write, rule_allows};
 use zeroize::Zeroizing;
 
 use crate::HubError;
 use crate::clock::Clock;
 use crate::context::Context;
 use crate::identity::TokenOrder;
+use crate::identity::fixed;
+use crate::identity::permissions::{AllowedRules, Granted, Permissions};
 use crate::identity::tokens::Tokens;
 
-/// The group that may do all.
-pub const MASTERS: &str = "system:masters";
 /// All whom the hub knows.
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
 
@@ -25,141 +28,68 @@ const APPLIERS: &str = "system:roadstead:appliers";
 /// How their usernames begin: the kind, the namespace and the name follow.
 const APPLIER_USER: &str = "system:roadstead:";
 
-/// What the masters may do.
-static ALL: Rules = Rules { resources: &[("*", "*", "*")], paths: &[("*", "*")] };
-/// What an applier may do with what of its build goes to the hub. Which objects these are, and in which namespaces, is
-/// decided before.
-static CHILDREN: Rules = Rules {
-    resources: &[
-        ("*", "kustomize.toolkit.fluxcd.io", "kustomizations"),
-        ("*", "source.toolkit.fluxcd.io", "*"),
-        ("*", "source.extensions.fluxcd.io", "artifactgenerators"),
-        ("*", "notification.toolkit.fluxcd.io", "*"),
-        ("*", "", "configmaps"),
-        ("*", "", "secrets"),
-    ],
-    paths: &[],
-};
-/// What everyone with a token may do: ask about itself, of which nothing is stored, and read what is served.
-static OWN: Rules = Rules {
-    resources: &[
-        ("create", "authentication.k8s.io", "selfsubjectreviews"),
-        ("create", "authorization.k8s.io", "selfsubjectaccessreviews"),
-        ("create", "authorization.k8s.io", "selfsubjectrulesreviews"),
-    ],
-    paths: &[
-        ("get", "/api"),
-        ("get", "/api/*"),
-        ("get", "/apis"),
-        ("get", "/apis/*"),
-        ("get", "/healthz"),
-        ("get", "/livez"),
-        ("get", "/openapi"),
-        ("get", "/openapi/*"),
-        ("get", "/readyz"),
-        ("get", "/version"),
-    ],
-};
-
 /// Who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// The user's name.
     pub username: String,
+    /// What tells the user from another of the same name, where that is known.
+    pub uid: String,
     /// The user's groups.
     pub groups: Vec<String>,
+    /// What else is known of the user.
+    pub extra: BTreeMap<String, Vec<String>>,
     /// Who really asks, where that one asked to be taken for this one.
     pub impersonator: Option<String>,
-}
-
-/// Something that somebody may or may not do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access<'a> {
-    /// With objects.
-    Resource {
-        /// `get`, `create`, …, or `*`.
-        verb: &'a str,
-        /// API group.
-        group: &'a str,
-        /// In the plural, with a subresource as `kustomizations/status`.
-        resource: &'a str,
-    },
-    /// With a path at which there are none.
-    Path {
-        /// `get`, `post`, …, or `*`.
-        verb: &'a str,
-        /// The path.
-        path: &'a str,
-    },
-}
-
-/// All that somebody may do, as RBAC writes it: what is `*` is all.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Rules {
-    /// (verb, group, resource).
-    pub resources: &'static [(&'static str, &'static str, &'static str)],
-    /// (verb, path); one that ends with `*` is of all paths that begin so.
-    pub paths: &'static [(&'static str, &'static str)],
+    /// The stored roles and bindings; none where nothing is allowed by them.
+    permissions: Granted,
 }
 
 impl Identity {
+    /// A user who may do what everybody may.
+    #[must_use]
+    pub fn user(username: &str, groups: Vec<String>) -> Self {
+        Self {
+            username: username.to_owned(),
+            uid: String::new(),
+            groups,
+            extra: BTreeMap::new(),
+            impersonator: None,
+            permissions: Granted::default(),
+        }
+    }
+
     /// The hub itself: its background tasks.
     #[must_use]
     pub fn hub() -> Self {
-        Self {
-            username: "system:roadstead:hub".to_owned(),
-            groups: vec![MASTERS.to_owned()],
-            impersonator: None,
-        }
+        Self::user("system:roadstead:hub", vec![MASTERS.to_owned()])
     }
 
     /// Somebody whom the hub knows: as in Kubernetes in the group of all such, too.
-    pub(crate) fn authenticated(username: String, groups: Vec<String>) -> Self {
-        Self { username, groups, impersonator: None }.in_group(AUTHENTICATED)
+    pub(crate) fn authenticated(username: &str, groups: Vec<String>) -> Self {
+        let mut user = Self::user(username, groups);
+        if !user.is_in(AUTHENTICATED) {
+            user.groups.push(AUTHENTICATED.to_owned());
+        }
+        user
     }
 
-    fn in_group(mut self, group: &str) -> Self {
-        if !self.groups.iter().any(|own| own == group) {
-            self.groups.push(group.to_owned());
-        }
+    /// This one, with what the stored roles and bindings allow.
+    pub(super) fn with(mut self, permissions: &Arc<Permissions>) -> Self {
+        self.permissions = Granted(Some(Arc::clone(permissions)));
         self
     }
 
     /// An applier that writes what of its build at a revision goes to the hub.
     pub(crate) fn applier(applier: &ApplierRef, revision: &str) -> Self {
         let ApplierRef { kind, namespace, name } = applier;
-        Self {
-            username: format!("{APPLIER_USER}{}:{namespace}:{name}@{revision}", kind.to_ascii_lowercase()),
-            groups: vec![APPLIERS.to_owned()],
-            impersonator: None,
-        }
+        let username = format!("{APPLIER_USER}{}:{namespace}:{name}@{revision}", kind.to_ascii_lowercase());
+        Self::user(&username, vec![APPLIERS.to_owned()])
     }
 
     /// A Receiver that was called. It may do nothing by itself: what it has reconciled is decided before.
     pub(crate) fn receiver(namespace: &str, name: &str) -> Self {
-        Self {
-            username: format!("{APPLIER_USER}receiver:{namespace}:{name}"),
-            groups: Vec::new(),
-            impersonator: None,
-        }
-    }
-
-    /// Whom this one is taken for from here on; `groups` are those that were asked for.
-    ///
-    /// # Errors
-    /// [`HubError::Forbidden`] where this one may not be taken for another.
-    pub fn impersonate(self, username: &str, groups: Vec<String>) -> Result<Self, HubError> {
-        let (verb, group, resource) = ("impersonate", "", "users");
-        if !self.may(Access::Resource { verb, group, resource }) {
-            return Err(self.refused(&format!("users \"{username}\""), verb, group, resource, None));
-        }
-        let account = username.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
-        let taken_for = match account {
-            Some((namespace, name)) if groups.is_empty() => account_user(namespace, name),
-            _ => Self { username: username.to_owned(), groups, impersonator: None },
-        };
-        let class = if username == "system:anonymous" { "system:unauthenticated" } else { AUTHENTICATED };
-        Ok(Self { impersonator: Some(self.username), ..taken_for.in_group(class) })
+        Self::user(&format!("{APPLIER_USER}receiver:{namespace}:{name}"), Vec::new())
     }
 
     /// Who did something, for the record.
@@ -171,34 +101,66 @@ impl Identity {
         }
     }
 
-    /// All that this identity may do.
+    /// Whether this one may do everything, whatever is stored.
     #[must_use]
-    pub fn rules(&self) -> &'static Rules {
-        let is_in = |group: &str| self.groups.iter().any(|own| own == group);
-        if is_in(MASTERS) {
-            &ALL
-        } else if is_in(APPLIERS) && self.username.starts_with(APPLIER_USER) {
-            &CHILDREN
+    pub fn is_master(&self) -> bool {
+        self.is_in(MASTERS)
+    }
+
+    fn is_in(&self, group: &str) -> bool {
+        self.groups.iter().any(|own| own == group)
+    }
+
+    pub(super) fn subject(&self) -> User<'_> {
+        User { name: &self.username, groups: &self.groups }
+    }
+
+    /// What this one may do besides what is stored.
+    fn fixed(&self) -> &'static [PolicyRule] {
+        if self.is_master() {
+            &fixed::ALL
+        } else if self.is_in(APPLIERS) && self.username.starts_with(APPLIER_USER) {
+            &fixed::CHILDREN
+        } else if self.is_in(AUTHENTICATED) {
+            &fixed::OWN
         } else {
-            &OWN
+            &[]
         }
+    }
+
+    /// All that this identity may do in a namespace, cluster-wide rights included.
+    #[must_use]
+    pub fn rules(&self, namespace: &str) -> AllowedRules {
+        let mut found = match self.permissions.of(self) {
+            Some(permissions) => permissions.rules_for(self.subject(), namespace),
+            None => AllowedRules::default(),
+        };
+        found.rules.extend_from_slice(self.fixed());
+        found
+    }
+
+    /// Whether this identity may do that, and why.
+    #[must_use]
+    pub fn decide(&self, asked: &Attributes<'_>) -> Decision {
+        if self.is_master() {
+            return Decision { allowed: true, reason: String::new() };
+        }
+        let decision = match self.permissions.of(self) {
+            Some(permissions) => permissions.authorize(self.subject(), asked),
+            None => Decision { allowed: false, reason: String::new() },
+        };
+        if !decision.allowed && self.fixed().iter().any(|rule| rule_allows(rule, asked)) {
+            return Decision { allowed: true, reason: format!("allowed for everybody in {AUTHENTICATED}") };
+        }
+        decision
     }
 
     /// Whether this identity may do that.
     #[must_use]
-    pub fn may(&self, access: Access<'_>) -> bool {
-        let is = |rule: &str, asked: &str| rule == "*" || rule == asked;
-        let rules = self.rules();
-        match access {
-            Access::Resource { verb, group, resource } => rules
-                .resources
-                .iter()
-                .any(|rule| is(rule.0, verb) && is(rule.1, group) && is(rule.2, resource)),
-            Access::Path { verb, path } => rules.paths.iter().any(|(allowed, rule)| {
-                is(allowed, verb)
-                    && rule.strip_suffix('*').map_or(*rule == path, |prefix| path.starts_with(prefix))
-            }),
-        }
+    pub fn may(&self, asked: &Attributes<'_>) -> bool {
+        self.is_master()
+            || self.fixed().iter().any(|rule| rule_allows(rule, asked))
+            || self.permissions.of(self).is_some_and(|permissions| permissions.allows(self.subject(), asked))
     }
 
     /// Whether this identity may do that.
@@ -213,51 +175,110 @@ impl Identity {
         namespace: &str,
         name: &str,
     ) -> Result<(), HubError> {
-        let resource = if subresource.is_empty() {
-            Cow::Borrowed(kind.plural)
-        } else {
-            Cow::Owned(format!("{}/{subresource}", kind.plural))
-        };
-        if self.may(Access::Resource { verb, group: kind.group(), resource: &resource }) {
-            return Ok(());
-        }
-        let object = if name.is_empty() { String::new() } else { format!(" \"{name}\"") };
-        let what = format!("{}{object}", kind.qualified());
-        let namespace = Some(namespace).filter(|namespace| kind.namespaced() && !namespace.is_empty());
-        Err(self.refused(&what, verb, kind.group(), &resource, namespace))
+        // As in Kubernetes a request for one Namespace is one within it, so that those who have a role there may read it.
+        let within = kind.id == KindId::Namespace && !matches!(verb, "list" | "watch");
+        let namespace = if within { name } else { namespace };
+        let asked =
+            Resource { verb, group: kind.group(), resource: kind.plural, subresource, namespace, name };
+        self.authorize_resource(&asked)
     }
 
-    fn refused(
-        &self,
-        what: &str,
-        verb: &str,
-        group: &str,
-        resource: &str,
-        namespace: Option<&str>,
-    ) -> HubError {
-        let place = match namespace {
-            None => "at the cluster scope".to_owned(),
-            Some(namespace) => format!("in the namespace \"{namespace}\""),
+    /// Whether this identity may do that.
+    ///
+    /// # Errors
+    /// [`HubError::Forbidden`] where it may not, with who wanted what where.
+    pub fn authorize_resource(&self, asked: &Resource<'_>) -> Result<(), HubError> {
+        if self.may(&Attributes::Resource(*asked)) { Ok(()) } else { Err(self.refusal(asked)) }
+    }
+
+    /// The refusal of a request for objects, in Kubernetes' words.
+    fn refusal(&self, asked: &Resource<'_>) -> HubError {
+        let Resource { verb, group, resource, subresource, namespace, name } = asked;
+        let whole =
+            if subresource.is_empty() { (*resource).to_owned() } else { format!("{resource}/{subresource}") };
+        let qualified = if group.is_empty() { (*resource).to_owned() } else { format!("{resource}.{group}") };
+        let object = if name.is_empty() { String::new() } else { format!(" \"{name}\"") };
+        let place = match *namespace {
+            "" => "at the cluster scope".to_owned(),
+            namespace => format!("in the namespace \"{namespace}\""),
         };
+        let reason = self.decide(&Attributes::Resource(*asked)).reason;
+        let reason = if reason.is_empty() { reason } else { format!(": {reason}") };
         HubError::Forbidden(format!(
-            "{what} is forbidden: User \"{}\" cannot {verb} resource \"{resource}\" in API group \"{group}\" {place}",
+            "{qualified}{object} is forbidden: User \"{}\" cannot {verb} resource \"{whole}\" in API group \"{group}\" \
+             {place}{reason}",
             self.username
         ))
     }
+
+    /// Ends when this identity may no longer do this with objects of a kind; never as long as it may.
+    pub async fn until_refused(&self, verb: &str, kind: &Kind, namespace: &str, name: &str) {
+        let Some(permissions) = self.permissions.of(self) else { return std::future::pending().await };
+        let mut changes = permissions.changes();
+        while self.authorize(verb, kind, "", namespace, name).is_ok() {
+            if changes.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Returns once all roles and bindings are known that were stored before, where an object of this kind grants rights and is
+    /// to be compared with them by [`Self::check_grant`]. Asks the database, so not within a transaction.
+    pub(crate) async fn prepare_grant(&self, kind: KindId) -> Result<(), HubError> {
+        match self.permissions.of(self) {
+            Some(permissions) if grants(kind) => permissions.up_to_date().await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether this identity may write an object that grants rights to others: a role of rights that it holds itself, or a
+    /// binding to such a role. `name` is the one in the request's path.
+    ///
+    /// # Errors
+    /// [`HubError::Forbidden`], [`HubError::NotFound`] for the role that is bound.
+    pub(crate) fn check_grant(
+        &self,
+        name: &str,
+        before: Option<&Stored>,
+        after: &Stored,
+    ) -> Result<(), HubError> {
+        if self.is_master() || !grants(after.kind) {
+            return Ok(());
+        }
+        let write = Write {
+            kind: after.kind,
+            namespace: &after.namespace,
+            name,
+            object: &after.object,
+            before: before.map(|before| &before.object),
+        };
+        let what = format!("{} \"{}\"", after.kind.get().qualified(), after.name);
+        let Some(permissions) = self.permissions.of(self) else {
+            return Err(HubError::Forbidden(format!("{what} is forbidden: its author may grant no rights")));
+        };
+        permissions.check_grant(self.subject(), &write).map_err(|error| match error {
+            GrantError::RoleNotFound(missing) => {
+                HubError::NotFound { what: missing.strip_suffix(" not found").unwrap_or(&missing).to_owned() }
+            }
+            error => HubError::Forbidden(format!("{what} is forbidden: {error}")),
+        })
+    }
+}
+
+/// Whether objects of a kind grant rights.
+fn grants(kind: KindId) -> bool {
+    matches!(kind, KindId::Role | KindId::ClusterRole | KindId::RoleBinding | KindId::ClusterRoleBinding)
 }
 
 /// The user that a service account is.
 #[must_use]
 pub fn account_user(namespace: &str, name: &str) -> Identity {
-    Identity {
-        username: format!("system:serviceaccount:{namespace}:{name}"),
-        groups: vec![
-            "system:serviceaccounts".to_owned(),
-            format!("system:serviceaccounts:{namespace}"),
-            AUTHENTICATED.to_owned(),
-        ],
-        impersonator: None,
-    }
+    let groups = vec![
+        "system:serviceaccounts".to_owned(),
+        format!("system:serviceaccounts:{namespace}"),
+        AUTHENTICATED.to_owned(),
+    ];
+    Identity::user(&format!("system:serviceaccount:{namespace}:{name}"), groups)
 }
 
 /// Tokens, and whom they stand for.
@@ -265,11 +286,17 @@ pub struct Authenticator {
     pub(super) store: Store,
     pub(super) clock: Arc<dyn Clock>,
     tokens: Arc<Tokens>,
+    pub(super) permissions: Arc<Permissions>,
 }
 
 impl Authenticator {
     pub(crate) fn new(context: &Context, tokens: &Arc<Tokens>) -> Self {
-        Self { store: context.store.clone(), clock: Arc::clone(&context.clock), tokens: Arc::clone(tokens) }
+        Self {
+            store: context.store.clone(),
+            clock: Arc::clone(&context.clock),
+            tokens: Arc::clone(tokens),
+            permissions: Arc::new(Permissions::new(context)),
+        }
     }
 
     /// Whom a bearer token stands for. One that was taken back may still be taken for two seconds.
@@ -279,7 +306,17 @@ impl Authenticator {
     /// looked up as may.
     pub async fn authenticate(&self, token: &str) -> Result<Identity, HubError> {
         let identity = self.tokens.identity(&self.store, token, self.clock.now()).await?;
-        identity.ok_or_else(|| HubError::Unauthenticated("Unauthorized".to_owned()))
+        let identity = identity.ok_or_else(|| HubError::Unauthenticated("Unauthorized".to_owned()))?;
+        self.permitted(identity).await
+    }
+
+    /// This one with what the stored roles and bindings allow, which are read the first time that somebody needs them.
+    pub(super) async fn permitted(&self, identity: Identity) -> Result<Identity, HubError> {
+        if identity.is_master() {
+            return Ok(identity);
+        }
+        self.permissions.ready().await?;
+        Ok(identity.with(&self.permissions))
     }
 
     /// Whether a bearer token is one that this hub gave out, though it may have been taken back since; asks no database. Of

@@ -10,7 +10,8 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use crate::HubError;
-use crate::identity::audit::masters_only;
+use crate::identity::audit::authorize_path;
+use crate::identity::impersonate::may_be;
 use crate::identity::{Authenticator, Identity, MASTERS};
 
 /// How long a token lasts where nobody says.
@@ -85,9 +86,10 @@ impl Authenticator {
     /// Makes a token.
     ///
     /// # Errors
-    /// [`HubError::Forbidden`] for all but the masters, [`HubError::Invalid`].
+    /// [`HubError::Forbidden`] for those who may not, or who may not impersonate that user and those groups;
+    /// [`HubError::Invalid`].
     pub async fn order_token(&self, who: &Identity, order: TokenOrder) -> Result<MadeToken, HubError> {
-        masters_only(who, "post", "/fleet/v1/tokens")?;
+        authorize_path(who, "post", "/fleet/v1/tokens")?;
         let lasts = order.lasts.unwrap_or(DEFAULT_LIFE);
         let mut causes = Vec::new();
         if !(SHORTEST..=LONGEST).contains(&lasts) {
@@ -110,6 +112,8 @@ impl Authenticator {
         }
         let username = if order.username.is_empty() { ADMINISTRATOR } else { order.username.as_str() };
         let groups = if order.groups.is_empty() { vec![MASTERS.to_owned()] } else { order.groups };
+        // A token of somebody is to be able to act as them.
+        may_be(who, username, &groups)?;
         let expires = self.clock.now() + SignedDuration::try_from(lasts).unwrap_or(SignedDuration::MAX);
         let (id, token) = self.make_token(who, username, &groups, Some(expires)).await?;
         Ok(MadeToken { id: id.to_string(), token, expires })
@@ -133,18 +137,18 @@ impl Authenticator {
     /// All tokens, the oldest first; without those of service accounts, unless they are wanted.
     ///
     /// # Errors
-    /// [`HubError::Forbidden`] for all but the masters.
+    /// [`HubError::Forbidden`] for those who may not.
     pub async fn list_tokens(&self, who: &Identity, accounts: bool) -> Result<Vec<TokenItem>, HubError> {
-        masters_only(who, "get", "/fleet/v1/tokens")?;
+        authorize_path(who, "get", "/fleet/v1/tokens")?;
         Ok(self.store.list_tokens(accounts).await?.into_iter().map(TokenItem::from).collect())
     }
 
     /// Takes a token back; it may be taken for two seconds more. Returns whom it stood for.
     ///
     /// # Errors
-    /// [`HubError::Forbidden`] for all but the masters, [`HubError::NotFound`].
+    /// [`HubError::Forbidden`] for those who may not, [`HubError::NotFound`].
     pub async fn revoke_token(&self, who: &Identity, id: &str) -> Result<String, HubError> {
-        masters_only(who, "delete", "/fleet/v1/tokens")?;
+        authorize_path(who, "delete", "/fleet/v1/tokens")?;
         let not_found = || HubError::NotFound { what: format!("token \"{id}\"") };
         let uid: Uuid = id.parse().map_err(|_| not_found())?;
         let mut tx = self.store.begin().await?;

@@ -113,7 +113,7 @@ impl Tokens {
             return Ok(None);
         };
         let until = user.expires_at.map_or(until, |end| end.min(until));
-        let identity = Identity::authenticated(user.username, user.groups);
+        let identity = Identity::authenticated(&user.username, user.groups);
         self.known.put(hash, identity.clone(), until, now);
         Ok(Some(identity))
     }

@@ -53,6 +53,7 @@ impl Objects {
         let kind = address.kind.get();
         let subresource = if options.part == Part::Status { "status" } else { "" };
         who.authorize("patch", kind, subresource, &address.namespace, &address.name)?;
+        who.prepare_grant(address.kind).await?;
         let mut warnings = Vec::new();
         complete(address, &mut config)?;
         if options.part == Part::Main
@@ -73,6 +74,7 @@ impl Objects {
         let Some(before) = tx.get(address.kind, &address.namespace, &address.name).await? else {
             let stored = new_object(who, address, &config, &options, writer, &mut warnings)?;
             guard(None, &stored)?;
+            who.check_grant(&address.name, None, &stored)?;
             if let Some(maker) = maker
                 && !tx.note_made(maker, &stored).await?
             {
@@ -92,6 +94,7 @@ impl Objects {
         managers::put_entries(&mut after.object, entries);
         managers::settle(&before, &mut after);
         guard(Some(&before), &after)?;
+        who.check_grant(&address.name, Some(&before), &after)?;
         let (after, action) = save(tx, who, "patch", &before, after, options.dry_run).await?;
         if options.dry_run || action == Action::Unchanged {
             self.audit.note_read(who, "get", address).await?;

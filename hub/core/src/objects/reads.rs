@@ -54,6 +54,12 @@ impl ListOptions {
         self.fields.is_empty() || self.fields.matches(&fields::of(stored))
     }
 
+    /// The one object that is selected by name (`metadata.name=NAME`), which a right to that one object allows, as in
+    /// Kubernetes; else empty.
+    fn only_name(&self) -> &str {
+        self.fields.exact("metadata.name").unwrap_or_default()
+    }
+
     fn takes_all(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
@@ -175,7 +181,7 @@ impl Objects {
         options: &ListOptions,
         mut each: impl FnMut(Value) + Send,
     ) -> Result<ListEnd, HubError> {
-        who.authorize("list", address.kind.get(), "", &address.namespace, "")?;
+        who.authorize("list", address.kind.get(), "", &address.namespace, options.only_name())?;
         self.audit.note_read(who, "list", address).await?;
         self.list_each(address, options, |stored| each(shown(stored, address.version))).await
     }
@@ -295,7 +301,8 @@ impl Objects {
         from: WatchFrom,
         mut each: impl FnMut(Value) + Send,
     ) -> Result<(i64, ObjectWatch), HubError> {
-        who.authorize("watch", address.kind.get(), "", &address.namespace, "")?;
+        let kind = address.kind.get();
+        who.authorize("watch", kind, "", &address.namespace, options.only_name())?;
         self.audit.note_read(who, "watch", &address).await?;
         let version = match from {
             WatchFrom::Version(version) => version,
@@ -322,6 +329,13 @@ pub(crate) fn watch_error(error: WatchError) -> HubError {
 }
 
 impl ObjectWatch {
+    /// Ends when whoever watches may do so no longer.
+    pub fn until_refused(&self, who: Identity) -> impl Future<Output = ()> + Send + use<> {
+        let (kind, namespace) = (self.address.kind.get(), self.address.namespace.clone());
+        let name = self.options.only_name().to_owned();
+        async move { who.until_refused("watch", kind, &namespace, &name).await }
+    }
+
     /// All changes up to this version have been given out, or were none of this watch's.
     #[must_use]
     pub fn resource_version(&self) -> i64 {

@@ -62,7 +62,7 @@ pub enum Deleted {
 }
 
 impl Objects {
-    /// Makes the namespaces that every hub has.
+    /// Makes the namespaces and the roles that every hub has.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -75,6 +75,36 @@ impl Objects {
             let options = WriteOptions { manager: managers::HUB.to_owned(), ..WriteOptions::default() };
             match self.create(&Identity::hub(), &address, object, options).await {
                 Ok(_) | Err(HubError::AlreadyExists { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.bootstrap_roles().await
+    }
+
+    /// Makes the roles that every hub has, and adds what those that are there lack of a newer version's.
+    async fn bootstrap_roles(&self) -> Result<(), HubError> {
+        let who = Identity::hub();
+        for (kind, name, wanted) in roadstead_rbac::built_in() {
+            let (version, namespace) = (kind.get().storage_version(), String::new());
+            let options = WriteOptions { manager: managers::HUB.to_owned(), ..WriteOptions::default() };
+            let written = match self.store.get(kind, "", &name).await? {
+                None => {
+                    let address = Address { kind, version, namespace, name: String::new() };
+                    self.create(&who, &address, wanted, options).await
+                }
+                Some(stored) => {
+                    let address = Address { kind, version, namespace, name };
+                    let present = forms::show(&stored, version);
+                    let Some(object) = roadstead_rbac::reconciled(kind, &present, &wanted) else { continue };
+                    self.update(&who, &address, object, options).await
+                }
+            };
+            match written {
+                // Another replica did it, or a person is at it.
+                Ok(_)
+                | Err(
+                    HubError::AlreadyExists { .. } | HubError::Conflict { .. } | HubError::NotFound { .. },
+                ) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -133,6 +163,9 @@ impl Objects {
             now: self.clock.now(),
         };
         managers::note(None, &mut stored, requested, writer);
+        // The name is in the body alone.
+        who.prepare_grant(address.kind).await?;
+        who.check_grant("", None, &stored)?;
         let tx = self.store.begin().await?;
         let object = self.insert(tx, who, address, stored, options.dry_run).await?;
         Ok(Written { object, warnings, action: Action::Created })
@@ -205,6 +238,7 @@ impl Objects {
     ) -> Result<Written, HubError> {
         let subresource = if options.part == Part::Status { "status" } else { "" };
         who.authorize(verb, address.kind.get(), subresource, &address.namespace, &address.name)?;
+        who.prepare_grant(address.kind).await?;
         let mut warnings = Vec::new();
         let mut tx = self.store.begin().await?;
         let before = tx.get(address.kind, &address.namespace, &address.name).await?;
@@ -229,6 +263,7 @@ impl Objects {
             now: self.clock.now(),
         };
         managers::note(Some(&before), &mut after, requested, writer);
+        who.check_grant(&address.name, Some(&before), &after)?;
         let (after, action) = save(tx, who, verb, &before, after, options.dry_run).await?;
         if options.dry_run || action == Action::Unchanged {
             // It was shown, and nothing was written that tells of it.
@@ -247,8 +282,18 @@ impl Objects {
         address: &Address,
         options: &DeleteOptions,
     ) -> Result<Deleted, HubError> {
+        who.authorize("delete", address.kind.get(), "", &address.namespace, &address.name)?;
+        self.delete_allowed(who, address, options).await
+    }
+
+    /// Deletes an object; that this is allowed was decided before.
+    async fn delete_allowed(
+        &self,
+        who: &Identity,
+        address: &Address,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, HubError> {
         let kind = address.kind.get();
-        who.authorize("delete", kind, "", &address.namespace, &address.name)?;
         let mut tx = self.store.begin().await?;
         let before = tx.get(address.kind, &address.namespace, &address.name).await?;
         let before = before.ok_or_else(|| address.not_found())?;
@@ -286,13 +331,14 @@ impl Objects {
         selection: &ListOptions,
         options: &DeleteOptions,
     ) -> Result<ObjectList, HubError> {
+        // That is the right to delete each of them.
         who.authorize("deletecollection", address.kind.get(), "", &address.namespace, "")?;
         let (present, end) = self.list_stored(address, selection).await?;
         let mut items = Vec::with_capacity(present.len());
         for stored in &present {
             let one =
                 Address { namespace: stored.namespace.clone(), name: stored.name.clone(), ..address.clone() };
-            match self.delete(who, &one, options).await {
+            match self.delete_allowed(who, &one, options).await {
                 Ok(Deleted::Gone(object) | Deleted::Going(object)) => items.push(object),
                 // Someone else was faster.
                 Err(HubError::NotFound { .. }) => {}

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use roadstead_api::{Cluster, KindId, Time};
+use roadstead_api::{Cluster, KindId, PipelineRole, Time};
 use roadstead_hub_store::{ConnectionTimes, Event, Filter, FleetAttempt, Part, Store, Stored, Watcher};
 use roadstead_model::{
     Action, AttemptFilter, ChangeSet, ClusterUid, GoDuration, InventoryFilter, InventoryKey, ObjectResult,
@@ -251,8 +251,10 @@ impl From<roadstead_hub_store::HealthCount> for HealthCount {
 }
 
 impl Views {
+    /// Whether somebody may list the appliers of all namespaces: the views show what all of them did.
     pub(crate) fn authorize_fleet(&self, who: &Identity) -> Result<(), HubError> {
-        who.authorize("list", KindId::Kustomization.get(), "", "", "")
+        KindId::of_role(PipelineRole::Applier)
+            .try_for_each(|kind| who.authorize("list", kind.get(), "", "", ""))
     }
 
     /// A page of owned objects; the next begins behind the key.
@@ -309,6 +311,7 @@ impl Views {
         names: Option<&[String]>,
     ) -> Result<Vec<ClusterItem>, HubError> {
         self.authorize_fleet(who)?;
+        who.authorize("list", KindId::Cluster.get(), "", "", "")?;
         let mut found = Vec::new();
         if let Some(names) = names {
             if names.len() > MAX_NAMES {
@@ -383,7 +386,7 @@ impl Views {
             None => self.store.last_version().await?,
         };
         let watcher = self.store.watch_all(from).await.map_err(watch_error)?;
-        Ok(FleetWatch { watcher, store: self.store.clone(), read: None })
+        Ok(FleetWatch { watcher, store: self.store.clone(), who: who.clone(), read: None })
     }
 }
 
@@ -455,22 +458,31 @@ fn is_followed(kind: KindId) -> bool {
 pub struct FleetWatch {
     watcher: Watcher,
     store: Store,
+    who: Identity,
     /// Read and not yet handed out.
     read: Option<Event>,
 }
 
 impl FleetWatch {
-    /// The next change. May be dropped and called again without missing any.
+    /// The next change of a kind that whoever watches may see. May be dropped and called again without missing any.
     ///
     /// # Errors
-    /// [`HubError::Gone`] where what was not read yet is no longer kept.
+    /// [`HubError::Gone`] where what was not read yet is no longer kept; [`HubError::Forbidden`] once whoever watches may do so
+    /// no longer.
     pub async fn next(&mut self) -> Result<FleetChange, HubError> {
         loop {
             let event = match &self.read {
                 Some(event) => event.clone(),
-                None => self.watcher.next().await.map_err(watch_error)?,
+                None => tokio::select! {
+                    biased;
+                    () = self.who.until_refused("watch", KindId::Kustomization.get(), "", "") => {
+                        return Err(HubError::Forbidden("the right to watch the fleet was taken away".to_owned()));
+                    }
+                    event = self.watcher.next() => event.map_err(watch_error)?,
+                },
             };
-            if !is_followed(event.object().kind) {
+            let kind = event.object().kind;
+            if !is_followed(kind) || self.who.authorize("watch", kind.get(), "", "", "").is_err() {
                 continue;
             }
             self.read = Some(event.clone());
