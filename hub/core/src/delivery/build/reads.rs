@@ -240,9 +240,12 @@ impl Builds {
             let _at_work = self.places.worker(namespace).await;
             self.run_on_blobs(job, &[artifact]).await?
         };
-        // What is wrong with the artifact, the build will say.
-        let Ok((answer, _room)) = outcome else { return Ok(None) };
-        let index = if answer.is_empty() { None } else { decode_index(&answer).map(Arc::new) };
+        // What is wrong with the artifact, the build will say. An index that could not be made is not tried again for each that asks: that
+        // may have ended the worker.
+        let index = match outcome {
+            Ok((answer, _room)) if !answer.is_empty() => decode_index(&answer).map(Arc::new),
+            _ => None,
+        };
         Ok(self.indexes.put(artifact, index))
     }
 }
