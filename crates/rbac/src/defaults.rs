@@ -140,6 +140,7 @@ fn fleet_admin() -> Vec<Value> {
     all.push(rule(ALL, GROUP, &["clusterrolebindings", "clusterroles", "rolebindings", "roles"]));
     all.push(rule(&["create"], fleet, &["clusters/jointoken"]));
     all.push(rule(&["use"], fleet, &["clusters"]));
+    all.extend(rules(&["delegate"], |kind| kind.id.is_applier(), &[]));
     all.push(rule(&["create"], "", &["serviceaccounts/token"]));
     let reviews = ["localsubjectaccessreviews", "subjectaccessreviews"];
     all.push(rule(&["create"], "authorization.k8s.io", &reviews));
@@ -288,6 +289,8 @@ mod tests {
             ("admin-apps", "create", ROLES, "apps", true),
             ("admin-apps", "escalate", ROLES, "apps", false),
             ("admin-apps", "patch", KS, "apps", true),
+            ("admin-apps", "delegate", KS, "apps", false),
+            ("fleet-admin", "delegate", KS, "apps", true),
             ("admin-apps", "get", CLUSTERS, "", false),
             ("admin", "create", "clusterroles.rbac.authorization.k8s.io", "", false),
             ("cluster-operator", "create", "clusters/jointoken.fleet.roadstead.dev", "", true),

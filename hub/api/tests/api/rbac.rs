@@ -230,6 +230,54 @@ async fn nobody_grants_more_than_they_hold() -> Result<()> {
     Ok(())
 }
 
+/// By `spec.delegation` what is built acts beyond its namespace.
+#[tokio::test]
+async fn nobody_delegates_by_a_kustomization_without_the_right_to() -> Result<()> {
+    let site = Site::new().await?;
+    let replica = site.replica().await?;
+    tenants(&replica).await?;
+    let kubectl = &replica.kubectl;
+    let manifest = |name: &str, more: &str| {
+        format!(
+            "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {{name: {name}, namespace: apps}}\nspec: \
+             {{interval: 1h, prune: true, path: ./app, sourceRef: {{kind: GitRepository, name: app}}{more}}}\n"
+        )
+    };
+    let delegation = ", delegation: {namespaces: {x: other}, secrets: ['*']}";
+    let says = r#"User "ada" cannot delegate resource "kustomizations" in API group "kustomize.toolkit.fluxcd.io" in the namespace "apps""#;
+    for how in [["--server-side=false"].as_slice(), &["--server-side", "--force-conflicts"]] {
+        let apply = [&["apply", "-f", "-"], how].concat();
+        let as_ada = [&apply[..], &ADA].concat();
+        let refuse = async |manifest: String| {
+            let error = kubectl.run_with(&as_ada, &manifest).await.err().context("it is refused")?.to_string();
+            ensure!(error.contains(says), "{how:?}: {error}");
+            Ok::<(), anyhow::Error>(())
+        };
+        kubectl.run_with(&as_ada, &manifest("own", "")).await?;
+        // One that is new, one of her own, and one that somebody else gave it to.
+        refuse(manifest("new", delegation)).await?;
+        refuse(manifest("own", delegation)).await?;
+        kubectl.run_with(&apply, &manifest("root", delegation)).await?;
+        refuse(manifest("root", ", delegation: {namespaces: {x: other}, secrets: ['*']}, suspend: true")).await?;
+        let annotate = ["annotate", "--overwrite", "kustomization/root", "fleet.roadstead.dev/drift=Report"];
+        let error = refused(&replica, &[&annotate[..], &ADA].concat()).await?;
+        ensure!(error.contains(says), "{error}");
+    }
+    // What says nothing of what is wanted is not about it.
+    let annotate = ["annotate", "kustomization/root", "reconcile.fluxcd.io/requestedAt=now"];
+    kubectl.run(&[&annotate[..], &ADA].concat()).await?;
+    let role =
+        ["create", "role", "delegates", "--verb=delegate", "--resource=kustomizations.kustomize.toolkit.fluxcd.io"];
+    kubectl.run(&[&role[..], &["-n", "apps"]].concat()).await?;
+    let binding = ["create", "rolebinding", "delegates", "--role=delegates", "--user=ada", "-n", "apps"];
+    kubectl.run(&binding).await?;
+    let as_ada = [&["apply", "--server-side", "-f", "-"], &ADA[..]].concat();
+    eventually("she may", PATIENCE, || async {
+        kubectl.run_with(&as_ada, &manifest("new", delegation)).await.map(drop)
+    })
+    .await
+}
+
 #[tokio::test]
 async fn who_may_be_taken_for_whom() -> Result<()> {
     let site = Site::new().await?;

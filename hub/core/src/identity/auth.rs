@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use roadstead_api::{Kind, KindId};
+use roadstead_api::{Kind, KindId, annotated};
 use roadstead_hub_store::{Store, Stored, TokenText};
 use roadstead_model::ApplierRef;
 pub use roadstead_rbac::MASTERS;
@@ -231,8 +231,8 @@ impl Identity {
         }
     }
 
-    /// Whether this identity may write an object that grants rights to others: a role of rights that it holds itself, or a
-    /// binding to such a role. `name` is the one in the request's path.
+    /// Whether this identity may write an object that grants rights: a role of rights that it holds itself, a binding to such a
+    /// role, or an applier with `spec.delegation`. `name` is the one in the request's path.
     ///
     /// # Errors
     /// [`HubError::Forbidden`], [`HubError::NotFound`] for the role that is bound.
@@ -242,7 +242,13 @@ impl Identity {
         before: Option<&Stored>,
         after: &Stored,
     ) -> Result<(), HubError> {
-        if self.is_master() || !grants(after.kind) {
+        if self.is_master() {
+            return Ok(());
+        }
+        if after.kind.is_applier() {
+            return self.check_delegation(before, after);
+        }
+        if !grants(after.kind) {
             return Ok(());
         }
         let write = Write {
@@ -262,6 +268,20 @@ impl Identity {
             }
             error => HubError::Forbidden(format!("{what} is forbidden: {error}")),
         })
+    }
+
+    /// What is built by an applier with `spec.delegation` may act beyond its namespace. So the verb `delegate` is needed to set that,
+    /// and to change anything of what has it.
+    fn check_delegation(&self, before: Option<&Stored>, after: &Stored) -> Result<(), HubError> {
+        let delegates = |stored: &Stored| !stored.object["spec"]["delegation"].is_null();
+        let is_same = |before: &Stored| {
+            before.object["spec"] == after.object["spec"]
+                && annotated::wanted(&before.object) == annotated::wanted(&after.object)
+        };
+        if before.is_some_and(is_same) || !(delegates(after) || before.is_some_and(delegates)) {
+            return Ok(());
+        }
+        self.authorize("delegate", after.kind.get(), "", &after.namespace, &after.name)
     }
 }
 
