@@ -2,13 +2,15 @@
 //! where they would end the agent at its limit.
 
 use roadstead_budget::{Pool, Reservation, show_size};
+use roadstead_proto::limits::MAX_BUILD_COMPRESSED_BYTES;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// What a byte of a build's JSON takes as objects, and as what is made of these while they are applied, where its values are short.
 const BYTES_OF_ONE: u64 = 6;
 
-/// How many builds are on their way at once, compressed.
-const COMING: usize = 8;
+/// How many builds are on their way at once, compressed: so many, and no more than fit into this part of the process's memory in percent.
+const COMING: u64 = 8;
+const COMING_SHARE: u64 = 25;
 
 /// What builds that are unpacked may take, in percent of the process's memory.
 const SHARE: u64 = 45;
@@ -41,7 +43,9 @@ impl BuildMemory {
     /// The share of a process that may use so many bytes.
     pub(crate) fn of(total: u64) -> Self {
         let unpacked = Pool::new("builds", total / 100 * SHARE);
-        Self { total, coming: Semaphore::new(COMING), unpacked }
+        let coming = total / 100 * COMING_SHARE / MAX_BUILD_COMPRESSED_BYTES as u64;
+        let coming = usize::try_from(coming.clamp(1, COMING)).unwrap_or(1);
+        Self { total, coming: Semaphore::new(coming), unpacked }
     }
 
     /// Waits until one more build may come; none where that is never closed, which it is not.
@@ -73,18 +77,20 @@ impl Default for BuildMemory {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
+
     use super::*;
 
     #[tokio::test]
     async fn large_builds_wait_for_each_other_and_the_largest_are_refused() {
         let memory = BuildMemory::of(100 << 20);
         let first = memory.unpack(5 << 20).await.unwrap();
-        let _small = memory.unpack(1 << 20).await.unwrap();
+        let small = memory.unpack(1 << 20).await.unwrap();
         let mut second = std::pin::pin!(memory.unpack(5 << 20));
         assert!(futures::poll!(second.as_mut()).is_pending());
         drop(first);
         drop(second.await.unwrap());
-        drop(_small);
+        drop(small);
         // Larger than the share: all of it.
         let alone = memory.unpack(12 << 20).await.unwrap();
         assert_eq!(alone.bytes(), memory.unpacked.size());
@@ -97,11 +103,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn few_come_at_once() {
-        let memory = BuildMemory::default();
-        let coming: Vec<_> = futures::future::join_all((0..COMING).map(|_| memory.coming())).await;
-        assert!(futures::poll!(std::pin::pin!(memory.coming())).is_pending());
-        drop(coming);
-        assert!(memory.coming().await.is_some());
+    async fn few_come_at_once_and_fewer_where_there_is_little_memory() {
+        for (total, most) in [(0, 1), (64 << 20, 1), (130 << 20, 2), (520 << 20, 8), (64 << 30, 8)] {
+            let memory = BuildMemory::of(total);
+            let coming: Vec<_> = std::iter::from_fn(|| memory.coming().now_or_never()).take(most + 1).collect();
+            assert_eq!(coming.len(), most, "{total}");
+            drop(coming);
+            assert!(memory.coming().await.is_some());
+        }
     }
 }
