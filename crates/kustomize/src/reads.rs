@@ -1,4 +1,4 @@
-//! What a build asks of its tree. Another tree that gives the same answers builds to the same objects, so that nothing need be built.
+//! What a build asks of its tree. It makes the same of each tree that gives the same answers, so that it need not be done again.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::tree::{Entry, EntryKind, FileTree, MemoryTree, TreeError, TreePath};
 
-/// Questions that are recorded of one build; of one that asks more it is not known what it read.
+/// Questions that are recorded of one build. Where it asks more, what it read counts as unknown.
 const MOST: usize = 20_000;
 
 /// Something that a build asks of its tree.

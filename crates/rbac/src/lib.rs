@@ -6,7 +6,7 @@
 //! What a policy keeps is bounded ([`Limits`]), and what does not fit is left out: rules only ever add rights, so
 //! that leaving one out refuses more and never less.
 //!
-//! Decisions are compared with those of a real kube-apiserver by `tests/tests/rbac.rs`.
+//! Decisions are compared with those of a real kube-apiserver by `tests/tests/rbac`.
 //!
 //! ```
 //! use roadstead_api::KindId;

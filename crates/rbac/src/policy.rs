@@ -186,12 +186,6 @@ impl Policy {
         Some(aggregate::distinct(self.parts.of(name)))
     }
 
-    /// The names of all aggregated ClusterRoles.
-    pub fn aggregated_names(&self) -> impl Iterator<Item = &str> {
-        let aggregated = self.cluster_roles.iter().filter(|(_, role)| role.selectors.is_some());
-        aggregated.map(|(name, _)| name.as_str())
-    }
-
     pub(crate) fn cluster_bindings(&self) -> &Bindings {
         &self.cluster_bindings
     }

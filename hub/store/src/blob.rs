@@ -32,7 +32,18 @@ const CHUNK: usize = 512 * 1024;
 /// Chunks that are read at once.
 const READ_AT_ONCE: usize = 8;
 
-/// What a build read of its artifacts.
+/// What a build that is to be remembered read of its artifacts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadOfBuild<'a> {
+    /// A digest of all that it was built by, besides its artifacts.
+    pub recipe: Digest,
+    /// A digest of what it was answered.
+    pub answers: Digest,
+    /// What it asked for, packed.
+    pub reads: &'a [u8],
+}
+
+/// What an earlier build read of its artifacts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuildReads {
     /// The key of the build.
@@ -317,8 +328,7 @@ impl Store {
     }
 
     /// Records which build came out of which inputs, with the labels of each group's objects, as JSON, in the groups' order
-    /// (for [`Tx::label_inventory`](crate::Tx::label_inventory)); and by which recipe, with a digest of what it was answered to what it read
-    /// of its artifacts, where that is known.
+    /// (for [`Tx::label_inventory`](crate::Tx::label_inventory)); and what it read of its artifacts, where that is known.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -328,7 +338,7 @@ impl Store {
         build: &CachedBuild,
         labels: &[&[u8]],
         objects: usize,
-        reads: Option<(Digest, Digest, &[u8])>,
+        read: Option<&ReadOfBuild<'_>>,
         now: Timestamp,
     ) -> Result<(), StoreError> {
         // What goes to the hub may be a Secret.
@@ -354,9 +364,9 @@ impl Store {
         .bind(build.groups.iter().map(|group| group.label.as_str()).collect::<Vec<_>>())
         .bind(labels)
         .bind(build.groups.iter().map(|group| group.wrapped_keys.as_deref()).collect::<Vec<_>>())
-        .bind(reads.map(|(recipe, ..)| recipe.as_bytes().to_vec()))
-        .bind(reads.map(|(_, answers, _)| answers.as_bytes().to_vec()))
-        .bind(reads.map(|(.., reads)| reads))
+        .bind(read.map(|read| read.recipe.as_bytes().to_vec()))
+        .bind(read.map(|read| read.answers.as_bytes().to_vec()))
+        .bind(read.map(|read| read.reads))
         .execute(&self.pool)
         .await
         .map_err(StoreError::query("remember a build"))?;

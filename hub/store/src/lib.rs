@@ -63,7 +63,7 @@ pub use agent::FleetAgent;
 pub use artifact::{KeptArtifact, SourceArtifact};
 pub use audit::{AuditCheck, AuditRecord};
 pub use authority::KeyPair;
-pub use blob::{AtRest, BlobHead, BuildReads, BuiltGroup, CachedBuild};
+pub use blob::{AtRest, BlobHead, BuildReads, BuiltGroup, CachedBuild, ReadOfBuild};
 pub use built::ComparableBuild;
 pub use changes::Committed;
 pub use child::{Child, MadeBy, Parent, Present};

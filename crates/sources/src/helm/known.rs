@@ -1,4 +1,4 @@
-//! What is known of a repository's index from earlier looks, and which versions of charts it has.
+//! What is known of a repository's index from earlier requests, and which versions of charts it has.
 
 use std::collections::BTreeMap;
 use std::fmt;

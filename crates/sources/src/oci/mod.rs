@@ -239,16 +239,7 @@ impl Attempt<'_> {
         if self.request.operation == LayerOperation::Copy {
             let (bytes, room) = self.copy(&blob, layer.size).await?;
             let artifact = Artifact { digest, bytes, files: 1, unpacked_bytes: layer.size };
-            return Ok(Fetched {
-                revision,
-                artifact,
-                notes,
-                metadata,
-                verified: None,
-                chart: None,
-                room,
-                turn: None,
-            });
+            return Ok(fetched(revision, metadata, (artifact, room), notes));
         }
         let manifests = self.desk.answers.len();
         self.desk.answers.push(blob);
@@ -262,16 +253,7 @@ impl Attempt<'_> {
                 let digest = Digest::of(&brought.bytes);
                 let artifact = Artifact { digest, bytes: brought.bytes, files, unpacked_bytes };
                 let room = brought.held;
-                Ok(Fetched {
-                    revision,
-                    artifact,
-                    notes,
-                    metadata,
-                    verified: None,
-                    chart: None,
-                    room,
-                    turn: None,
-                })
+                Ok(fetched(revision, metadata, (artifact, room), notes))
             }
             Reply::Unread(unread) => Err(unread.of(self.request, &revision.to_string())),
             _ => Err(self.internal("the reader answers another question")),
@@ -374,4 +356,14 @@ impl Source for OciRequest {
     fn reserve_in(&mut self, room: Room) {
         self.room = Some(room);
     }
+}
+
+/// What a layer came to, which nobody has verified yet.
+fn fetched(
+    revision: Revision,
+    metadata: BTreeMap<String, String>,
+    (artifact, room): (Artifact, Option<roadstead_budget::Reservation>),
+    notes: Vec<Note>,
+) -> Fetched {
+    Fetched { revision, artifact, notes, metadata, verified: None, chart: None, room, turn: None }
 }

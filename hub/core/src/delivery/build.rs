@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use roadstead_budget::Reservation;
-use roadstead_hub_store::{AtRest, BuiltGroup, CachedBuild, Store};
+use roadstead_hub_store::{AtRest, BuiltGroup, CachedBuild, ReadOfBuild, Store};
 use roadstead_model::Digest;
 use roadstead_worker::{Exchange, Job, JobError, JobLimits};
 
@@ -271,8 +271,12 @@ impl Builds {
         }
         let build = CachedBuild { groups: cached, children: children.map(Vec::from) };
         let labels: Vec<&[u8]> = labels.iter().map(AsRef::as_ref).collect();
-        let reads = reads.as_ref().map(|WhatWasRead { answers, packed }| (recipe, *answers, packed.as_ref()));
-        self.store.remember_build(inputs, &build, &labels, objects, reads, now).await?;
+        let read = reads.as_ref().map(|WhatWasRead { answers, packed }| ReadOfBuild {
+            recipe,
+            answers: *answers,
+            reads: packed,
+        });
+        self.store.remember_build(inputs, &build, &labels, objects, read.as_ref(), now).await?;
         if asked {
             self.store.take_back(inputs).await?;
         }

@@ -34,15 +34,15 @@ pub(in crate::helm) fn choose(
     choices: &[Choice],
     index: impl Read,
 ) -> Result<Vec<Result<Chosen, String>>, Unread> {
-    let mut looks: Vec<Look<'_>> = choices.iter().map(Look::new).collect();
+    let mut searches: Vec<Search<'_>> = choices.iter().map(Search::new).collect();
     let mut json = serde_json::Deserializer::from_reader(index);
-    let read = (&mut json).deserialize_map(Document(&mut looks)).and_then(|()| json.end());
+    let read = (&mut json).deserialize_map(Document(&mut searches)).and_then(|()| json.end());
     read.map_err(|error| Unread::Internal(format!("the stored index: {error}")))?;
-    Ok(looks.into_iter().map(Look::result).collect())
+    Ok(searches.into_iter().map(Search::result).collect())
 }
 
-/// A look for one chart that is under way.
-struct Look<'a> {
+/// A search for one chart.
+struct Search<'a> {
     choice: &'a Choice,
     range: &'a str,
     constraint: Result<Constraint, ImproperConstraint>,
@@ -51,10 +51,10 @@ struct Look<'a> {
     seen: bool,
 }
 
-impl<'a> Look<'a> {
+impl<'a> Search<'a> {
     fn new(choice: &'a Choice) -> Self {
         let range = if choice.version.is_empty() { "*" } else { &choice.version };
-        // A version that stands there as it is counts, whatever it looks like.
+        // A version that stands there as it is counts, whatever its form.
         Self { choice, range, constraint: Constraint::parse(range), found: None, seen: false }
     }
 
@@ -87,7 +87,7 @@ impl<'a> Look<'a> {
     }
 }
 
-struct Document<'l, 'a>(&'l mut [Look<'a>]);
+struct Document<'l, 'a>(&'l mut [Search<'a>]);
 
 impl<'de> Visitor<'de> for Document<'_, '_> {
     type Value = ();
@@ -105,7 +105,7 @@ impl<'de> Visitor<'de> for Document<'_, '_> {
     }
 }
 
-struct Entries<'l, 'a>(&'l mut [Look<'a>]);
+struct Entries<'l, 'a>(&'l mut [Search<'a>]);
 
 impl<'de> DeserializeSeed<'de> for Entries<'_, '_> {
     type Value = ();
@@ -121,20 +121,20 @@ impl<'de> Visitor<'de> for Entries<'_, '_> {
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(chart) = map.next_key::<String>()? {
-            let mut looks: Vec<_> = self.0.iter_mut().filter(|look| look.choice.chart == chart).collect();
-            if looks.is_empty() {
+            let mut searches: Vec<_> = self.0.iter_mut().filter(|search| search.choice.chart == chart).collect();
+            if searches.is_empty() {
                 map.next_value::<IgnoredAny>()?;
                 continue;
             }
-            looks.iter_mut().for_each(|look| look.seen = true);
-            map.next_value_seed(Versions(looks))?;
+            searches.iter_mut().for_each(|search| search.seen = true);
+            map.next_value_seed(Versions(searches))?;
         }
         Ok(())
     }
 }
 
-/// The versions of a chart, and those who look for it.
-struct Versions<'l, 'a>(Vec<&'l mut Look<'a>>);
+/// The versions of a chart, and those who search for it.
+struct Versions<'l, 'a>(Vec<&'l mut Search<'a>>);
 
 impl<'de> DeserializeSeed<'de> for Versions<'_, '_> {
     type Value = ();
@@ -152,7 +152,7 @@ impl<'de> Visitor<'de> for Versions<'_, '_> {
         while let Some(mut chosen) = seq.next_element::<Chosen>()? {
             // Only the first one is ever asked.
             chosen.urls.truncate(1);
-            self.0.iter_mut().for_each(|look| look.version(&chosen));
+            self.0.iter_mut().for_each(|search| search.version(&chosen));
         }
         Ok(())
     }

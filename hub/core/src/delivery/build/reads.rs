@@ -1,5 +1,5 @@
-//! What builds read of their artifacts: where an artifact of a later revision answers the same, what was built of the one before is what
-//! would be built of it. So one changed file of a repository costs the builds that read it, however many others there are.
+//! What builds read of their artifacts. Where all of that is the same in a later revision's artifact, the earlier build is used again, so
+//! that a changed file of a repository is built only by those who read it.
 
 use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
@@ -20,11 +20,11 @@ use crate::HubError;
 /// The kind of the job that tells what is at which path of an artifact.
 pub(crate) const INDEX_JOB: &str = "index";
 
-/// What a build read, packed, in bytes. Of one that read more it is not kept.
+/// What a build read, packed, in bytes. Where it is more, it is not kept.
 pub(super) const MAX_PACKED_BYTES: usize = 64 << 10;
 /// The same as text, of all its artifacts.
 const MAX_TEXT_BYTES: usize = 4 << 20;
-/// An index as a worker tells it, in bytes: of one that has more, which is some hundred thousand files, there is none.
+/// An index as a worker sends it, in bytes. An artifact with more than some hundred thousand files has none.
 const MAX_INDEX_BYTES: usize = 8 << 20;
 /// Indexes that are kept, of the artifacts that were asked for last: so many, and together this part of the process's memory.
 const MOST_KEPT: usize = 64;
@@ -84,8 +84,8 @@ fn answers(reads: &[Reads], indexes: &[Arc<TreeIndex>]) -> Digest {
     answers.finish()
 }
 
-/// What a worker says of a tree: of each path its length, the path, a sign, and a digest or the length of a target and the target. Empty
-/// where that is too much.
+/// The index of a tree: for each entry the length of its path, the path, and `f` with the content's digest or `l` with the length of the
+/// target and the target. Empty where that is too much.
 pub(super) fn encode_index(tree: &MemoryTree) -> Vec<u8> {
     let mut out = Vec::new();
     let text = |out: &mut Vec<u8>, text: &str| {
@@ -114,7 +114,7 @@ pub(super) fn encode_index(tree: &MemoryTree) -> Vec<u8> {
     out
 }
 
-/// Reads that; none where it is something else. What a worker says is not believed, but it is believed no less than what it builds.
+/// Reads what [`encode_index`] wrote; none where it is something else. A worker that lies here could as well lie about what it builds.
 fn decode_index(mut rest: &[u8]) -> Option<TreeIndex> {
     fn text<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
         let length = usize::try_from(u32::from_le_bytes(*rest.split_off(..4)?.first_chunk()?)).ok()?;
