@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use roadstead_hub_core::clusters::ReservedName;
 use roadstead_hub_core::delivery::SopsMac;
 use roadstead_hub_core::{KeptArtifacts, KeptAttempts};
 use roadstead_model::guard::DEFAULT_MAX_PERCENT;
@@ -139,6 +140,10 @@ pub(crate) struct Args {
     /// itself
     #[arg(long, value_name = "NAME", value_parser = object_name)]
     pub(crate) default_service_account: Option<String>,
+
+    /// Lets only kubeconfig Secrets and ManagementClusters of this namespace make Clusters of that name, which may end in *; can be repeated
+    #[arg(long, value_name = "NAME=NAMESPACE")]
+    pub(crate) reserve_cluster: Vec<ReservedName>,
 
     /// Days for which entries of the audit log are kept; 0 for ever
     #[arg(long, value_name = "DAYS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(0..=36_500))]

@@ -166,6 +166,7 @@ async fn serve(
         guard: args.guard(),
         default_cluster: args.default_cluster.clone(),
         default_service_account: args.default_service_account.clone(),
+        reserved_clusters: args.reserve_cluster.clone(),
         kept_attempts: args.kept_attempts(),
         kept_artifacts: args.kept_artifacts(),
         audit_retention: (args.audit_retention > 0).then(|| DAY * args.audit_retention),

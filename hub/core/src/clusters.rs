@@ -6,6 +6,7 @@ pub(crate) mod management;
 pub(crate) mod onboard;
 pub mod pki;
 pub(crate) mod progress;
+mod reserved;
 mod retire;
 pub(crate) mod rollout;
 pub(crate) mod session;
@@ -18,6 +19,7 @@ pub use management::{
 };
 pub use onboard::{Failed, Onboarding, OnboardingJob, OnboardingPlan};
 pub use progress::Progress;
+pub use reserved::{InvalidReservedName, ReservedName};
 pub use roadstead_hub_store::SeenAttempt;
 pub use rollout::{Agents, ImageSignature, UpgradeReport};
 pub use session::{AgentState, Begun, Greeting, NOT_CURRENT, Session, SessionStanding, Sessions};

@@ -88,6 +88,8 @@ pub struct HubOptions {
     pub guard: Option<roadstead_model::Guard>,
     /// The cluster of Kustomizations that name none when they are made, in namespaces that have no default of their own.
     pub default_cluster: Option<String>,
+    /// Names of Clusters that only some namespaces may give.
+    pub reserved_clusters: Vec<clusters::ReservedName>,
     /// The service account of Kustomizations that name none, in their own namespace of the cluster. None: the agent itself.
     pub default_service_account: Option<String>,
     /// The worker processes that read what servers sent, unpack and build; without them nothing is fetched or built.
@@ -156,6 +158,7 @@ impl Default for HubOptions {
             guard: Some(roadstead_model::Guard::default()),
             default_cluster: None,
             default_service_account: None,
+            reserved_clusters: Vec::new(),
             workers: None,
             budget: Arc::default(),
             audit_retention: Some(Duration::from_secs(90 * 24 * 3600)),

@@ -249,7 +249,8 @@ async fn nobody_delegates_by_a_kustomization_without_the_right_to() -> Result<()
         let apply = [&["apply", "-f", "-"], how].concat();
         let as_ada = [&apply[..], &ADA].concat();
         let refuse = async |manifest: String| {
-            let error = kubectl.run_with(&as_ada, &manifest).await.err().context("it is refused")?.to_string();
+            let error =
+                kubectl.run_with(&as_ada, &manifest).await.err().context("it is refused")?.to_string();
             ensure!(error.contains(says), "{how:?}: {error}");
             Ok::<(), anyhow::Error>(())
         };
@@ -258,7 +259,8 @@ async fn nobody_delegates_by_a_kustomization_without_the_right_to() -> Result<()
         refuse(manifest("new", delegation)).await?;
         refuse(manifest("own", delegation)).await?;
         kubectl.run_with(&apply, &manifest("root", delegation)).await?;
-        refuse(manifest("root", ", delegation: {namespaces: {x: other}, secrets: ['*']}, suspend: true")).await?;
+        refuse(manifest("root", ", delegation: {namespaces: {x: other}, secrets: ['*']}, suspend: true"))
+            .await?;
         let annotate = ["annotate", "--overwrite", "kustomization/root", "fleet.roadstead.dev/drift=Report"];
         let error = refused(&replica, &[&annotate[..], &ADA].concat()).await?;
         ensure!(error.contains(says), "{error}");
@@ -266,8 +268,13 @@ async fn nobody_delegates_by_a_kustomization_without_the_right_to() -> Result<()
     // What says nothing of what is wanted is not about it.
     let annotate = ["annotate", "kustomization/root", "reconcile.fluxcd.io/requestedAt=now"];
     kubectl.run(&[&annotate[..], &ADA].concat()).await?;
-    let role =
-        ["create", "role", "delegates", "--verb=delegate", "--resource=kustomizations.kustomize.toolkit.fluxcd.io"];
+    let role = [
+        "create",
+        "role",
+        "delegates",
+        "--verb=delegate",
+        "--resource=kustomizations.kustomize.toolkit.fluxcd.io",
+    ];
     kubectl.run(&[&role[..], &["-n", "apps"]].concat()).await?;
     let binding = ["create", "rolebinding", "delegates", "--role=delegates", "--user=ada", "-n", "apps"];
     kubectl.run(&binding).await?;
@@ -276,6 +283,73 @@ async fn nobody_delegates_by_a_kustomization_without_the_right_to() -> Result<()
         kubectl.run_with(&as_ada, &manifest("new", delegation)).await.map(drop)
     })
     .await
+}
+
+/// A Cluster is used by those who may, whatever else they may do in their namespace.
+#[tokio::test]
+async fn nobody_deploys_to_a_cluster_without_the_right_to_use_it() -> Result<()> {
+    let site = Site::new().await?;
+    let replica = site.replica().await?;
+    tenants(&replica).await?;
+    let kubectl = &replica.kubectl;
+    for name in ["staging", "prod"] {
+        let cluster =
+            format!("apiVersion: fleet.roadstead.dev/v1alpha1\nkind: Cluster\nmetadata: {{name: {name}}}\n");
+        kubectl.apply(&cluster).await?;
+    }
+    // `kubectl create clusterrole` takes this verb for PodSecurityPolicies only.
+    let role = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: staging}\nrules:\n\
+                - {apiGroups: [fleet.roadstead.dev], resources: [clusters], resourceNames: [staging], verbs: [use]}\n";
+    kubectl.apply(role).await?;
+    kubectl.run(&["create", "clusterrolebinding", "staging", "--clusterrole=staging", "--user=ada"]).await?;
+    let can_i = ["auth", "can-i", "use", "clusters.fleet.roadstead.dev/staging", "--as=ada"];
+    until(&replica, &can_i).await?;
+
+    let to = |name: &str, target: &str, path: &str| {
+        format!(
+            "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {{name: {name}, namespace: apps}}\nspec: \
+             {{interval: 1h, prune: true, path: {path}, sourceRef: {{kind: GitRepository, name: app}}{target}}}\n"
+        )
+    };
+    let (staging, prod) = (", clusterRef: {name: staging}", ", clusterRef: {name: prod}");
+    let config = ", kubeConfig: {configMapRef: {name: target}}";
+    let secret = ", kubeConfig: {secretRef: {name: target-kubeconfig}}";
+    let cannot = r#"User "ada" cannot use resource "clusters" in API group "fleet.roadstead.dev" at the cluster scope"#;
+    let named = format!(r#"clusters.fleet.roadstead.dev "prod" is forbidden: {cannot}"#);
+    for how in [["--server-side=false"].as_slice(), &["--server-side", "--force-conflicts"]] {
+        let apply = [&["apply", "-f", "-"], how].concat();
+        let as_ada = [&apply[..], &ADA].concat();
+        let refuse = async |manifest: String, why: &str| {
+            let error =
+                kubectl.run_with(&as_ada, &manifest).await.err().context("it is refused")?.to_string();
+            ensure!(error.contains(why), "{how:?}: {error}");
+            Ok::<(), anyhow::Error>(())
+        };
+        kubectl.run_with(&as_ada, &to("own", staging, "./one")).await?;
+        kubectl.run_with(&as_ada, &to("by-secret", secret, "./one")).await?;
+        refuse(to("new", prod, "./one"), &named).await?;
+        refuse(to("own", prod, "./one"), &named).await?;
+        refuse(to("new", config, "./one"), cannot).await?;
+        // What somebody else deploys there is not hers to change, but to stop.
+        kubectl.run_with(&apply, &to("theirs", prod, "./one")).await?;
+        refuse(to("theirs", prod, "./other"), &named).await?;
+        kubectl.run_with(&as_ada, &to("theirs", &format!("{prod}, suspend: true"), "./one")).await?;
+        kubectl.run_with(&as_ada, &to("theirs", prod, "./one")).await?;
+    }
+    let patch =
+        ["patch", "kustomization", "own", "--type=merge", "-p", r#"{"spec":{"clusterRef":{"name":"prod"}}}"#];
+    let error = refused(&replica, &[&patch[..], &ADA].concat()).await?;
+    ensure!(error.contains(&named), "{error}");
+    // The namespace's default is not a right.
+    let default = ["annotate", "namespace", "apps", "fleet.roadstead.dev/default-cluster=prod"];
+    kubectl.run(&default).await?;
+    for how in ["--server-side=false", "--server-side"] {
+        let as_ada = [&["apply", "-f", "-", how], &ADA[..]].concat();
+        let error =
+            kubectl.run_with(&as_ada, &to("default", "", "./one")).await.err().context("it is refused")?;
+        ensure!(error.to_string().contains(&named), "{how}: {error}");
+    }
+    Ok(())
 }
 
 #[tokio::test]

@@ -25,6 +25,7 @@ use zeroize::Zeroizing;
 
 use crate::address::Address;
 use crate::clock::Clock;
+use crate::clusters::reserved::{ReservedName, may_make};
 use crate::clusters::{Agents, Enrolments};
 use crate::context::Context;
 use crate::identity::{AccessRules, Identity};
@@ -101,6 +102,11 @@ impl Onboarding {
         &self.options.kubeconfigs
     }
 
+    /// Whether a Secret or a ManagementCluster of this namespace may make a Cluster of this name; else for whom it is reserved.
+    pub(super) fn may_make(&self, name: &str, namespace: &str) -> Result<(), &ReservedName> {
+        may_make(&self.options.reserved_clusters, name, namespace)
+    }
+
     /// Processes a Secret that may be a kubeconfig: makes its Cluster where there is none. Says when the next pass is due.
     ///
     /// # Errors
@@ -116,6 +122,14 @@ impl Onboarding {
         // `edge-1-kubeconfig` and `edge-1` are both for Cluster `edge-1`.
         let name = cluster_name(&secret).unwrap_or(&secret.name);
         let Some(present) = self.store.get(KindId::Cluster, "", name).await? else {
+            if let Err(reserved) = self.may_make(name, &secret.namespace) {
+                let why = format!(
+                    "no Cluster was created: the name '{name}' is reserved for another namespace on this hub (--reserve-cluster \
+                     {reserved}). Give the Secret another name"
+                );
+                self.warn(&secret, Reason::KubeConfigRefused, &why).await?;
+                return Ok(rest);
+            }
             return match self.create_cluster(name, &secret, key.as_deref()).await {
                 // Another replica, or a user, was faster: process it again.
                 Ok(()) | Err(HubError::AlreadyExists { .. }) => Ok(now),

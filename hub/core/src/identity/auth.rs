@@ -119,7 +119,7 @@ impl Identity {
     fn fixed(&self) -> &'static [PolicyRule] {
         if self.is_master() {
             &fixed::ALL
-        } else if self.is_in(APPLIERS) && self.username.starts_with(APPLIER_USER) {
+        } else if self.is_applier() {
             &fixed::CHILDREN
         } else if self.is_in(AUTHENTICATED) {
             &fixed::OWN
@@ -283,6 +283,46 @@ impl Identity {
         }
         self.authorize("delegate", after.kind.get(), "", &after.namespace, &after.name)
     }
+
+    /// Whether this identity may write an applier that deploys to this cluster, the default one included: that needs the verb `use` on
+    /// the Cluster. A ConfigMap that names one can be changed later, so that needs the verb on all of them; a kubeconfig Secret of the
+    /// namespace is a right by itself. What was there before may be suspended and resumed.
+    ///
+    /// # Errors
+    /// [`HubError::Forbidden`].
+    pub(crate) fn check_use(&self, before: Option<&Stored>, after: &Stored) -> Result<(), HubError> {
+        if self.is_master() || !after.kind.is_applier() {
+            return Ok(());
+        }
+        // A child is held to what its root may, at each reconciliation.
+        if self.is_applier() || before.is_some_and(|before| deploys_the_same(before, after)) {
+            return Ok(());
+        }
+        let spec = &after.object["spec"];
+        let name = match spec["clusterRef"]["name"].as_str() {
+            Some(name) => name,
+            None if spec["kubeConfig"]["configMapRef"].is_object() => "",
+            None => return Ok(()),
+        };
+        self.authorize("use", KindId::Cluster.get(), "", "", name)
+    }
+
+    /// Whether this is an applier that writes its children.
+    fn is_applier(&self) -> bool {
+        self.is_in(APPLIERS) && self.username.starts_with(APPLIER_USER)
+    }
+}
+
+/// Whether an applier deploys the same as before, to the same cluster.
+fn deploys_the_same(before: &Stored, after: &Stored) -> bool {
+    let spec = |stored: &Stored| {
+        let mut spec = stored.object["spec"].clone();
+        if let Some(spec) = spec.as_object_mut() {
+            spec.remove("suspend");
+        }
+        spec
+    };
+    spec(before) == spec(after) && annotated::wanted(&before.object) == annotated::wanted(&after.object)
 }
 
 /// Whether objects of a kind grant rights.

@@ -182,6 +182,7 @@ impl Objects {
     ) -> Result<Value, HubError> {
         triggers::on_create(&mut stored, self.clock.now())?;
         self.choose_cluster(&mut tx, address, None, &mut stored.object).await?;
+        who.check_use(None, &stored)?;
         if stored.kind.get().namespaced() {
             require_namespace(&mut tx, &address.namespace).await?;
         }
@@ -264,6 +265,7 @@ impl Objects {
         };
         managers::note(Some(&before), &mut after, requested, writer);
         who.check_grant(&address.name, Some(&before), &after)?;
+        who.check_use(Some(&before), &after)?;
         let (after, action) = save(tx, who, verb, &before, after, options.dry_run).await?;
         if options.dry_run || action == Action::Unchanged {
             // It was shown, and nothing was written that tells of it.

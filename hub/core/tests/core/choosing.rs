@@ -128,6 +128,48 @@ async fn a_secret_of_any_type_and_key_brings_a_cluster_on_board_where_a_person_n
     Ok(())
 }
 
+/// Otherwise `prod-kubeconfig` in a tenant's namespace would be Cluster `prod`, if it came first.
+#[tokio::test]
+async fn a_reserved_name_of_a_cluster_is_for_the_secrets_of_its_namespace() -> Result<()> {
+    let reserved_clusters = vec!["prod*=platform".parse()?];
+    let site = Site::with(HubOptions { reserved_clusters, ..HubOptions::default() }).await?;
+    let secret = |namespace: &str, name: &str| {
+        json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": namespace, "name": name },
+            "type": "cluster.x-k8s.io/secret", "stringData": { "value": "kubeconfig" } })
+    };
+    for (namespace, name, made) in [
+        ("team-a", "prod-kubeconfig", None),
+        ("team-a", "edge-kubeconfig", Some("edge")),
+        ("platform", "prod-kubeconfig", Some("prod")),
+    ] {
+        if !site.exists(KindId::Namespace, "", namespace).await? {
+            site.namespace(namespace).await?;
+        }
+        site.apply(secret(namespace, name)).await?;
+        let uid = site.stored(KindId::Secret, namespace, name).await?.uid;
+        site.hub.onboarding.process_kubeconfig(uid).await?;
+        let Some(made) = made else {
+            ensure!(!site.exists(KindId::Cluster, "", "prod").await?, "it is reserved");
+            let mut database = site.database.connect().await?;
+            let told: String = sqlx::query_scalar(
+                "SELECT object ->> 'message' FROM resource WHERE kind = 'Event' AND namespace = 'team-a'",
+            )
+            .fetch_one(&mut database)
+            .await?;
+            ensure!(
+                told.contains("'prod' is reserved") && told.contains("--reserve-cluster prod*=platform"),
+                "{told}"
+            );
+            continue;
+        };
+        let made = site.stored(KindId::Cluster, "", made).await?.object;
+        let by = json!({ "namespace": namespace, "name": name });
+        ensure!(made["spec"]["kubeConfig"]["secretRef"] == by, "{made:#}");
+    }
+    site.close().await;
+    Ok(())
+}
+
 #[tokio::test]
 async fn what_names_no_cluster_gets_its_namespaces_default_or_the_hubs() -> Result<()> {
     let options = HubOptions { default_cluster: Some("edge-2".to_owned()), ..HubOptions::default() };

@@ -69,6 +69,11 @@ impl Management {
         present: Option<Stored>,
     ) -> Result<(), HubError> {
         let address = address(KindId::Cluster, "", &shown.name);
+        let reserved = self.onboarding.may_make(&shown.name, &job.reference.namespace);
+        if let (None, Err(reserved)) = (&present, reserved) {
+            let why = format!("its name is reserved for another namespace (--reserve-cluster {reserved})");
+            return Err(conflict(&format!("Cluster '{}'", shown.name), &why));
+        }
         let origin = |of: &Stored| of.object.pointer("/spec/clusterApi/managementClusterRef").cloned();
         let before = present.as_ref().map(|present| (present.uid, origin(present)));
         let config = managed_cluster(job, shown, present)?;
