@@ -16,7 +16,7 @@ use crate::unique::unique;
 use crate::wait::eventually;
 
 /// How long anything may take that takes a moment on a machine with nothing else to do.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A hub, a Git server that it trusts by the Secret `git`, and Cluster `edge` with a connected agent. What a test makes on
 /// the hub is in the namespace `apps`.
