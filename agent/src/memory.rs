@@ -106,7 +106,8 @@ mod tests {
     async fn few_come_at_once_and_fewer_where_there_is_little_memory() {
         for (total, most) in [(0, 1), (64 << 20, 1), (130 << 20, 2), (520 << 20, 8), (64 << 30, 8)] {
             let memory = BuildMemory::of(total);
-            let coming: Vec<_> = std::iter::from_fn(|| memory.coming().now_or_never()).take(most + 1).collect();
+            let coming: Vec<_> =
+                std::iter::from_fn(|| memory.coming().now_or_never()).take(most + 1).collect();
             assert_eq!(coming.len(), most, "{total}");
             drop(coming);
             assert!(memory.coming().await.is_some());

@@ -121,7 +121,8 @@ impl<'de> Visitor<'de> for Entries<'_, '_> {
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(chart) = map.next_key::<String>()? {
-            let mut searches: Vec<_> = self.0.iter_mut().filter(|search| search.choice.chart == chart).collect();
+            let mut searches: Vec<_> =
+                self.0.iter_mut().filter(|search| search.choice.chart == chart).collect();
             if searches.is_empty() {
                 map.next_value::<IgnoredAny>()?;
                 continue;

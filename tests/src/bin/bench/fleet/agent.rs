@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use reqwest::Method;
 use roadstead_proto::v1::{
     Action, BuildRequest, DispatchKey, Failure, Finished, Heartbeat, InventoryIntent, ObjectRef,
@@ -86,8 +86,10 @@ impl SimulatedAgent {
     /// Keeps sessions, one after the other, for ever.
     pub(crate) async fn keep(self, counts: Arc<Counts>) {
         loop {
-            // A hub that is away is what some figures are about.
-            let _ = self.session(&counts).await;
+            // A hub that is away is what some figures are about, so it is said and not the end.
+            if let Err(error) = self.session(&counts).await {
+                eprintln!("a simulated agent's session ended: {error:#}");
+            }
             tokio::time::sleep(AGAIN).await;
         }
     }
@@ -154,6 +156,7 @@ async fn answer(
             counts.finished(name);
             Ok(())
         }
+        Some(hub_message::Body::Refused(refused)) => bail!("the hub refused {refused:?}"),
         _ => Ok(()),
     }
 }

@@ -91,7 +91,8 @@ fn files(overlays: usize, base: &str, first: &str) -> Commit {
         let value = if overlay == 0 { first } else { "first" };
         files
             .file(&format!("{folder}/kustomization.yaml"), kustomization)
-            .file(&format!("{folder}/own.yaml"), map("own", value))
+            // What a simulated agent says to apply: the hub takes nothing that the build does not have.
+            .file(&format!("{folder}/own.yaml"), map("overlay", value))
     })
 }
 
