@@ -66,7 +66,7 @@ impl Told {
         );
         for (index, (key, value)) in self.metadata.iter().enumerate() {
             let heading = if index == 0 { "Metadata:" } else { "" };
-            // It is a stranger's text: a terminal does what control characters say.
+            // It is untrusted: a terminal does what control characters say.
             let value: String = value.chars().map(|one| if one.is_control() { ' ' } else { one }).collect();
             let key: String = key.chars().filter(|one| !one.is_control()).collect();
             text.push_str(&format!("{heading:<11}{key}={value}\n"));
