@@ -50,7 +50,6 @@ impl Kind {
 }
 
 #[derive(Debug, clap::Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(super) struct Asked {
     /// Where it is: https://…, http://…, ssh://…, oci://… or file:///…
     url: String,
