@@ -2,6 +2,7 @@
 
 mod commands;
 mod disk;
+mod file;
 mod hub;
 mod input;
 mod output;

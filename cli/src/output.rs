@@ -21,6 +21,12 @@ pub(crate) fn warning(text: &str) {
     let _ = writeln!(io::stderr().lock(), "warning: {text}");
 }
 
+/// Says how far it is, where that takes a while.
+pub(crate) fn progress(text: &str) {
+    // Nothing is left to do if standard error is closed.
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
 /// Did the reader of our output go away? `roadstead build . | head` is not a failure.
 pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {

@@ -6,6 +6,7 @@ mod cluster;
 mod completion;
 mod confirm;
 mod secrets;
+mod source;
 mod token;
 mod version;
 
@@ -30,6 +31,7 @@ enum Command {
     Completion(completion::Completion),
     Confirm(confirm::Confirm),
     Secrets(secrets::Secrets),
+    Source(source::Source),
     Token(token::Token),
     Version(version::Version),
 }
@@ -44,6 +46,7 @@ impl Cli {
             Command::Completion(command) => command.run(),
             Command::Confirm(command) => command.run(),
             Command::Secrets(command) => command.run(),
+            Command::Source(command) => command.run(),
             Command::Token(command) => command.run(),
             Command::Version(command) => command.run(),
         }

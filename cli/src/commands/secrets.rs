@@ -4,11 +4,10 @@ mod check;
 mod decrypt;
 mod keys;
 
-use std::io::Read as _;
-use std::path::Path;
-
-use anyhow::{Context as _, Result, bail};
+use anyhow::Result;
 use roadstead_sops::{Error, Format};
+
+use crate::file::read;
 
 /// Work with files that are encrypted with SOPS
 #[derive(Debug, clap::Args)]
@@ -52,19 +51,6 @@ impl From<FormatName> for Format {
             FormatName::Binary => Self::Binary,
         }
     }
-}
-
-/// Reads a file of so many bytes at most.
-fn read(file: &Path, limit: usize) -> Result<Vec<u8>> {
-    let name = file.display().to_string();
-    let mut bytes = Vec::new();
-    let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
-    let opened = std::fs::File::open(file).with_context(|| format!("cannot read {name:?}"))?;
-    opened.take(most).read_to_end(&mut bytes).with_context(|| format!("cannot read {name:?}"))?;
-    if bytes.len() > limit {
-        bail!("{name:?} has more than {limit} bytes");
-    }
-    Ok(bytes)
 }
 
 /// An error with its class before it, which a program can go by.

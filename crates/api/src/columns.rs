@@ -79,23 +79,12 @@ pub(crate) static KUSTOMIZATION: [Column; 6] = [
     AGE,
     column("Revision", "The last applied revision.", 1, Cell::Pointer("/status/lastAppliedRevision")),
 ];
-/// Of all sources that are at a URL.
-pub(crate) static REPOSITORY: [Column; 6] = [
-    NAME,
-    column("URL", "The repository's URL.", 0, Cell::Pointer("/spec/url")),
-    READY,
-    STATUS,
-    AGE,
-    REVISION,
-];
-pub(crate) static HELM_REPOSITORY: [Column; 6] = [
-    NAME,
-    column("URL", "The repository's URL.", 0, Cell::Pointer("/spec/url")),
-    AGE,
-    READY,
-    STATUS,
-    REVISION,
-];
+const URL: Column = column("URL", "The repository's URL.", 0, Cell::Pointer("/spec/url"));
+
+/// As Flux's definition of the kind has them, as for all kinds of sources; with `-o wide` there is the revision besides.
+pub(crate) static GIT_REPOSITORY: [Column; 6] = [NAME, URL, AGE, READY, STATUS, REVISION];
+pub(crate) static OCI_REPOSITORY: [Column; 6] = [NAME, URL, READY, STATUS, AGE, REVISION];
+pub(crate) static HELM_REPOSITORY: [Column; 6] = [NAME, URL, AGE, READY, STATUS, REVISION];
 pub(crate) static CLUSTER: [Column; 6] = [
     NAME,
     column("Connected", "Whether the cluster's agent is connected.", 0, Cell::Condition("Ready", "status")),
@@ -190,7 +179,8 @@ pub(crate) static PROVIDER: [Column; 3] =
     [NAME, column("Type", "What events are sent to.", 0, Cell::Pointer("/spec/type")), AGE];
 pub(crate) static ALERT: [Column; 3] =
     [NAME, column("Provider", "What events are sent to.", 0, Cell::Pointer("/spec/providerRef/name")), AGE];
-pub(crate) static RECEIVER: [Column; 4] = [NAME, READY, STATUS, AGE];
+/// Of Receivers and ArtifactGenerators.
+pub(crate) static PLAIN: [Column; 4] = [NAME, AGE, READY, STATUS];
 
 impl Column {
     /// What stands in this column for an object (of any version).

@@ -21,6 +21,7 @@ mod external;
 mod fairness;
 mod faults;
 mod fields;
+mod flux_command;
 mod flux_handover;
 mod flux_parity;
 mod generators;

@@ -22,6 +22,26 @@ export function webAddress(text: string): string | null {
   }
 }
 
+/** Where known hosts show a commit, after the address of its repository. */
+const COMMITS: Record<string, string> = {
+  'github.com': '/commit/',
+  'gitlab.com': '/-/commit/',
+  'bitbucket.org': '/commits/',
+};
+
+/** Where the commit of a revision is shown, of a repository on a host that is known; none of any other. */
+export function commitAddress(repository: string, revision: string | undefined): string | null {
+  const commit = /@sha1:([0-9a-f]{40})$/.exec(revision ?? '')?.[1];
+  if (commit === undefined || !URL.canParse(repository)) return null;
+  const url = new URL(repository);
+  const host = url.hostname.toLowerCase();
+  const path = url.pathname.replace(/\/+$/, '').replace(/\.git$/, '');
+  const between = Object.hasOwn(COMMITS, host) ? COMMITS[host] : undefined;
+  const isRepository = ['https:', 'ssh:'].includes(url.protocol) && /^(?:\/[\w.~-]+){2,}$/.test(path);
+  if (between === undefined || !isRepository || url.search !== '' || url.hash !== '') return null;
+  return webAddress(`https://${host}${path}${between}${commit}`);
+}
+
 /** Whether each word of `query` is in one of the texts. Case does not matter. */
 export function matches(query: string, texts: readonly string[]): boolean {
   const words = query.toLowerCase().split(/\s+/).filter(Boolean);

@@ -7,6 +7,7 @@ import { Link, useParams } from 'react-router';
 import type { ObjectId, Source, SourceSpec } from '../api/kinds';
 import { SOURCE_KINDS, addressOf, conditionOf } from '../api/kinds';
 import { object } from '../api/queries';
+import { commitAddress } from '../lib/words';
 import { Actions } from '../ui/Actions';
 import { ApplierTable } from '../ui/ApplierTable';
 import { Conditions } from '../ui/Conditions';
@@ -52,6 +53,9 @@ function Body({ id, source }: { id: ObjectId; source: Source }): ReactNode {
   const { spec = {}, status = {} } = source;
   const ready = conditionOf(source, 'Ready');
   const suspended = spec.suspend === true;
+  const commit = commitAddress(spec.url ?? '', status.artifact?.revision);
+  const signed = conditionOf(source, 'SourceVerified');
+  const verified = signed?.status === 'True' ? signed.message : undefined;
   const text = (value: string | undefined): ReactNode => <Name>{value ?? '–'}</Name>;
   const rows: [string, ReactNode][] = [
     ['Address', <ExternalLink key="url" address={addressOf(spec) || '–'} />],
@@ -64,7 +68,13 @@ function Body({ id, source }: { id: ObjectId; source: Source }): ReactNode {
       ),
     ],
     ['Interval', text(spec.interval)],
-    ['Revision', text(status.artifact?.revision)],
+    [
+      'Revision',
+      <ExternalLink key="revision" address={commit ?? ''}>
+        {status.artifact?.revision ?? '–'}
+      </ExternalLink>,
+    ],
+    ...(verified ? [['Verified', <Message key="verified" text={verified} />] as [string, ReactNode]] : []),
     ['Digest', text(status.artifact?.digest)],
     ['Fetched', <Age key="at" at={status.artifact?.lastUpdateTime} suffix=" ago" />],
   ];

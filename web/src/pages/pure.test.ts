@@ -4,7 +4,7 @@ import { describe, expect, test } from 'vitest';
 import type { Applier, Source } from '../api/kinds';
 import type { ClusterItem, Reconciliations } from '../api/queries';
 import { age, duration, parseDuration, span } from '../lib/time';
-import { matches, shortRevision, webAddress } from '../lib/words';
+import { commitAddress, matches, shortRevision, webAddress } from '../lib/words';
 import { yamlOf } from '../ui/Yaml';
 import { clusterState, fits, fleetRows } from './fleet/clusters';
 import { ownedObjects, parseEntry, tree } from './applier/objects';
@@ -56,6 +56,28 @@ test('words and revisions', () => {
   expect(matches('web Prod', ['my-web', 'production'])).toBe(true);
   expect(matches('web x', ['my-web'])).toBe(false);
   expect(shortRevision(`main@sha1:${'a1'.repeat(20)}`)).toBe('main@sha1:a1a1a1a1');
+});
+
+test('commits are shown where the host is known', () => {
+  const commit = 'a1'.repeat(20);
+  const of = (repository: string, revision = `main@sha1:${commit}`) => commitAddress(repository, revision);
+  expect(of('https://github.com/org/app')).toBe(`https://github.com/org/app/commit/${commit}`);
+  expect(of('ssh://git@GitHub.com/org/app.git')).toBe(`https://github.com/org/app/commit/${commit}`);
+  expect(of('https://gitlab.com/a/b/c.git')).toBe(`https://gitlab.com/a/b/c/-/commit/${commit}`);
+  expect(of('ssh://git@bitbucket.org:22/a/b')).toBe(`https://bitbucket.org/a/b/commits/${commit}`);
+  for (const other of [
+    'https://git.corp/org/app',
+    'https://github.com.evil.example/org/app',
+    'https://evil.example/github.com/app',
+    'https://github.com',
+    'https://github.com/org/app?x=1',
+    'javascript://github.com/a/b',
+    'https://constructor/a/b',
+  ]) {
+    expect(of(other), other).toBeNull();
+  }
+  expect(of('https://github.com/org/app', 'v1@sha256:' + 'a'.repeat(64))).toBeNull();
+  expect(commitAddress('https://github.com/org/app', undefined)).toBeNull();
 });
 
 function cluster(name: string, more: Partial<ClusterItem> = {}): ClusterItem {

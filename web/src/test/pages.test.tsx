@@ -302,6 +302,35 @@ describe('an address from before there were other appliers than Kustomizations',
   });
 });
 
+test('a source shows its commit where its host does, and whose signature it has', async () => {
+  const commit = 'a1'.repeat(20);
+  const status = {
+    ...recorded.webapp.status,
+    artifact: { ...recorded.webapp.status.artifact, revision: `main@sha1:${commit}` },
+    conditions: [
+      ...recorded.webapp.status.conditions,
+      { type: 'SourceVerified', status: 'True', message: "verified signature of commit with key '3299AEB0'" },
+    ],
+  };
+  const spec = { ...recorded.webapp.spec, url: 'https://github.com/org/webapp.git' };
+  const path = '/apis/source.toolkit.fluxcd.io/v1/namespaces/apps/gitrepositories/webapp';
+  const first =
+    (hub({ [path]: { ...recorded.webapp, spec, status } }), show('/sources/GitRepository/apps/webapp'));
+  const link = await screen.findByRole('link', { name: new RegExp(commit) });
+  expect(link).toHaveAttribute('href', `https://github.com/org/webapp/commit/${commit}`);
+  const facts = screen.getByRole('region', { name: 'Details' });
+  expect(within(facts).getByText(/verified signature of commit/)).toBeVisible();
+  expect(screen.getByRole('heading', { name: 'Appliers that use it' })).toBeVisible();
+  first.unmount();
+  // Of a host that is not known there is no link, and without a signature nothing is said of one.
+  hub();
+  show('/sources/GitRepository/apps/webapp');
+  const plain = within(await screen.findByRole('region', { name: 'Details' }));
+  expect(plain.getByText('Revision')).toBeVisible();
+  expect(plain.queryByText('Verified')).toBeNull();
+  expect(plain.queryAllByRole('link', { name: /sha1/ })).toHaveLength(0);
+});
+
 test('sources, events and search show what there is', async () => {
   const { asked } = hub();
   const first = show('/sources');

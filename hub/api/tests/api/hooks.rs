@@ -286,7 +286,7 @@ async fn another_token_is_another_path_at_once() -> Result<()> {
     );
     let table = hooks.replica.kubectl.run(&["get", "receivers"]).await?;
     let head: Vec<&str> = table.lines().next().unwrap_or_default().split_whitespace().collect();
-    ensure!(head == ["NAME", "READY", "STATUS", "AGE"] && table.contains("not found"), "{table}");
+    ensure!(head == ["NAME", "AGE", "READY", "STATUS"] && table.contains("not found"), "{table}");
     Ok(())
 }
 
