@@ -148,7 +148,7 @@ async fn answer(
         }
         Some(hub_message::Body::InventoryAck(ack)) => {
             let key = ack.key.context("an acknowledgement has a key")?;
-            let name = under_way.remove(&key.applier_uid).context("it was dispatched")?;
+            let name = under_way.get(&key.applier_uid).context("it was dispatched")?.clone();
             let tended = Tended { begun: vec![key.applier_uid.clone()], ended: Vec::new() };
             session.say(agent_message::Body::Finished(finished(key, &name)?)).await?;
             // As the real one, which watches what it has applied.
@@ -156,18 +156,20 @@ async fn answer(
             counts.finished(name);
             Ok(())
         }
+        // Another attempt has come in the place of that one.
+        Some(hub_message::Body::Refused(refused)) if refused.what == "stale" => Ok(()),
         Some(hub_message::Body::Refused(refused)) => bail!("the hub refused {refused:?}"),
         _ => Ok(()),
     }
 }
 
-/// What each Kustomization's build is taken to hold.
+/// What each Kustomization's build holds, perhaps among others: the hub takes nothing for applied that is not in it.
 fn object(name: &str) -> ObjectRef {
     ObjectRef {
         version: "v1".to_owned(),
         kind: "ConfigMap".to_owned(),
         namespace: "bench".to_owned(),
-        name: name.to_owned(),
+        name: format!("settings-{name}"),
         ..ObjectRef::default()
     }
 }

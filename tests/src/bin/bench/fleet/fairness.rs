@@ -68,7 +68,7 @@ pub(crate) async fn measure(report: &mut Report, greed: Greed) -> Result<()> {
     for index in greed.hanging..greed.clusters {
         create(&site.api, &format!("{HONEST}{index}"), &super::name(index)).await?;
     }
-    site.round("first").await?;
+    site.round("for all that was made").await?;
 
     let processes = Processes::hub(hub.id(), setup.database().url())?;
     site.rounds(report, &processes, "alone").await?;
@@ -138,7 +138,7 @@ impl Site {
         let all = (0..self.greed.greedy).map(|number| {
             let kustomization = json!({ "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
                 "metadata": { "name": format!("greedy-{number}") },
-                "spec": { "interval": "1h", "path": "./app", "prune": true, "nameSuffix": format!("-{number}"),
+                "spec": { "interval": "1h", "path": "./app", "prune": true, "nameSuffix": format!("-greedy-{number}"),
                     "clusterRef": { "name": super::name(number % self.greed.clusters) },
                     "sourceRef": { "kind": "GitRepository", "name": "greedy" } } });
             self.api.ask(Method::POST, GREEDY, "application/json", kustomization.to_string())

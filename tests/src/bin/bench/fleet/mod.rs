@@ -109,9 +109,10 @@ async fn intervals(
     futures::stream::iter(all)
         .map(|(cluster, number)| async move {
             let (name, interval) = (format!("every-{cluster}-{number}"), INTERVAL.as_secs());
+            let suffix = format!("-{name}");
             let kustomization = json!({ "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
                 "metadata": { "name": name },
-                "spec": { "interval": format!("{interval}s"), "path": "./app", "prune": true,
+                "spec": { "interval": format!("{interval}s"), "path": "./app", "prune": true, "nameSuffix": suffix,
                     "clusterRef": { "name": self::name(cluster) },
                     "sourceRef": { "kind": "GitRepository", "name": REPOSITORY } } });
             api.ask(Method::POST, KUSTOMIZATIONS, "application/json", kustomization.to_string()).await.map(drop)
@@ -166,11 +167,11 @@ async fn on_board(api: &Api, index: usize) -> Result<SimulatedAgent> {
 
 const KUSTOMIZATIONS: &str = "/apis/kustomize.toolkit.fluxcd.io/v1/namespaces/default/kustomizations";
 
-/// A Kustomization for a cluster.
+/// A Kustomization for a cluster. What it builds has its name, as simulated agents expect.
 async fn create(api: &Api, name: &str, cluster: &str) -> Result<()> {
     let kustomization = json!({ "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
         "metadata": { "name": name },
-        "spec": { "interval": "1h", "path": "./app", "prune": true, "clusterRef": { "name": cluster },
+        "spec": { "interval": "1h", "path": "./app", "prune": true, "nameSuffix": format!("-{name}"), "clusterRef": { "name": cluster },
             "sourceRef": { "kind": "GitRepository", "name": REPOSITORY } } });
     api.ask(Method::POST, KUSTOMIZATIONS, "application/json", kustomization.to_string()).await.map(drop)
 }

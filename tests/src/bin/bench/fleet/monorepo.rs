@@ -87,12 +87,11 @@ fn files(overlays: usize, base: &str, first: &str) -> Commit {
         .file("README.md", "About the overlays.\n");
     (0..overlays).fold(files, |files, overlay| {
         let folder = format!("overlays/{overlay}");
-        let kustomization = format!("resources: [../../base, own.yaml]\nnameSuffix: '-{overlay}'\ncommonLabels: {{app: '{overlay}'}}\n");
+        let kustomization = format!("resources: [../../base, own.yaml]\nnameSuffix: '-overlay-{overlay}'\ncommonLabels: {{app: '{overlay}'}}\n");
         let value = if overlay == 0 { first } else { "first" };
         files
             .file(&format!("{folder}/kustomization.yaml"), kustomization)
-            // What a simulated agent says to apply: the hub takes nothing that the build does not have.
-            .file(&format!("{folder}/own.yaml"), map("overlay", value))
+            .file(&format!("{folder}/own.yaml"), map("settings", value))
     })
 }
 
