@@ -8,7 +8,7 @@ use roadstead_tests::{Fleet, HubProcess, PATIENCE, config_map, eventually, kusto
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::kept::kept_of;
+use crate::kept::{kept_of, uid};
 
 const BY_HAND: &str = r#"{"data":{"word":"by hand"}}"#;
 
@@ -73,12 +73,14 @@ async fn applied(fleet: &Fleet, ns: &str, word: &str, fields: &[&str]) -> Result
 /// For so long a ConfigMap stays as it is. There is nothing to wait for but time.
 async fn stays(fleet: &Fleet, ns: &str, name: &str, word: &str, long: Duration) -> Result<()> {
     let until = Instant::now() + long;
-    while Instant::now() < until {
+    loop {
         let now = fleet.cluster.word(ns, name).await?;
         ensure!(now.as_deref() == Some(word), "{name} is {now:?}");
+        if Instant::now() >= until {
+            return Ok(());
+        }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    Ok(())
 }
 
 fn secret(ns: &str) -> String {
@@ -346,11 +348,13 @@ async fn what_the_hub_gave_is_only_watched_by_an_agent_that_is_started_without_i
         Ok(())
     })
     .await?;
-    let uid = fleet.get("kustomization/app").await?["metadata"]["uid"].as_str().map(str::to_owned);
-    let uid = uid.context("a uid")?;
+    let (app, own) = (uid(&fleet, "app").await?, uid(&fleet, "own").await?);
+    // The agent counts what it tends, and keeps it a moment later.
     eventually("how it stood is kept, without any value", PATIENCE, || async {
-        let kept = kept_of(&fleet, &uid).await?;
+        let kept = kept_of(&fleet, &app).await?;
         ensure!(kept.contains("watched") && !kept.contains("builds") && !kept.contains("given"), "{kept}");
+        let kept = kept_of(&fleet, &own).await?;
+        ensure!(kept.contains("builds"), "{kept}");
         Ok(())
     })
     .await?;

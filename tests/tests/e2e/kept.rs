@@ -38,7 +38,7 @@ pub(crate) async fn kept_of(fleet: &Fleet, uid: &str) -> Result<String> {
     Ok(text)
 }
 
-async fn uid(fleet: &Fleet, kustomization: &str) -> Result<String> {
+pub(crate) async fn uid(fleet: &Fleet, kustomization: &str) -> Result<String> {
     let object = fleet.get(&format!("kustomization/{kustomization}")).await?;
     object["metadata"]["uid"].as_str().map(str::to_owned).context("a uid")
 }
