@@ -8,8 +8,9 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 /// What a byte of a build's JSON takes as objects, and as what is made of these while they are applied, where its values are short.
 const BYTES_OF_ONE: u64 = 6;
 
-/// How many builds are on their way at once, compressed: so many, and no more than fit into this part of the process's memory in percent.
+/// The most builds that are received at once, compressed.
 const COMING: u64 = 8;
+/// What these may take, each at its largest, in percent of the process's memory. One is always received.
 const COMING_SHARE: u64 = 25;
 
 /// What builds that are unpacked may take, in percent of the process's memory.

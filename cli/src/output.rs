@@ -2,6 +2,13 @@
 
 use std::io::{self, Write as _};
 
+/// How objects are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Format {
+    Yaml,
+    Json,
+}
+
 /// Writes to standard output.
 pub(crate) fn print(bytes: &[u8]) -> io::Result<()> {
     let mut out = io::stdout().lock();

@@ -38,7 +38,7 @@ fn a_repository_of_this_machine() {
     git(&repository, &["tag", "v1.2.3"]);
     let url = format!("file://{}", repository.display());
 
-    let output = roadstead(&[&url, "--output=out.tar.gz"], dir.path());
+    let output = roadstead(&[&url, "--artifact=out.tar.gz"], dir.path());
     assert!(output.status.success(), "{}", text(&output.stderr));
     let told = text(&output.stdout);
     assert!(told.contains("Kind:      GitRepository\n") && told.contains("Files:     2\n"), "{told}");

@@ -6,7 +6,7 @@ use roadstead_kustomize::{value, yaml};
 use serde_json::{Value, json};
 
 use crate::hub::HubArgs;
-use crate::output;
+use crate::output::{self, Format};
 
 /// Bring clusters on board
 #[derive(Debug, clap::Args)]
@@ -42,9 +42,9 @@ pub(crate) struct Join {
     #[arg(long, value_name = "IMAGE", default_value = DEFAULT_IMAGE)]
     image: String,
 
-    /// How the output is written
-    #[arg(short, long, value_enum, default_value_t = Form::Yaml)]
-    output: Form,
+    /// How the objects are printed; as JSON they are a List where there are several
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = Format::Yaml)]
+    output: Format,
 
     /// The namespace of the agent in the workload cluster
     #[arg(long, value_name = "NAMESPACE", default_value = "roadstead-system")]
@@ -52,14 +52,6 @@ pub(crate) struct Join {
 
     #[command(flatten)]
     hub: HubArgs,
-}
-
-/// How objects are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Form {
-    Yaml,
-    /// A List where there are several
-    Json,
 }
 
 impl Cluster {
@@ -92,26 +84,25 @@ impl Join {
         }
         // Before the Deployment, whose agent looks for it at once.
         objects.insert(objects.len().saturating_sub(1), secret);
-        output::print(self.output.write(&objects)?.as_bytes())?;
+        output::print(shown(self.output, &objects)?.as_bytes())?;
         Ok(())
     }
 }
 
-impl Form {
-    fn write(self, objects: &[Value]) -> Result<String> {
-        match (self, objects) {
-            (Self::Json, [one]) => pretty(one),
-            (Self::Json, several) => pretty(&json!({ "apiVersion": "v1", "kind": "List", "items": several })),
-            (Self::Yaml, objects) => {
-                let mut out = String::new();
-                for object in objects {
-                    if !out.is_empty() {
-                        out.push_str("---\n");
-                    }
-                    yaml::write_document(&mut out, &value::Value::from_json(object));
+/// The objects, as they are printed.
+fn shown(format: Format, objects: &[Value]) -> Result<String> {
+    match (format, objects) {
+        (Format::Json, [one]) => pretty(one),
+        (Format::Json, several) => pretty(&json!({ "apiVersion": "v1", "kind": "List", "items": several })),
+        (Format::Yaml, objects) => {
+            let mut out = String::new();
+            for object in objects {
+                if !out.is_empty() {
+                    out.push_str("---\n");
                 }
-                Ok(out)
+                yaml::write_document(&mut out, &value::Value::from_json(object));
             }
+            Ok(out)
         }
     }
 }

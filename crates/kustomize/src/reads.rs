@@ -1,4 +1,4 @@
-//! What a build asks of its tree. It makes the same of each tree that gives the same answers, so that it need not be done again.
+//! What a build asks of its tree. A tree that gives the same answers builds to the same objects, so the build need not run again.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;

@@ -376,8 +376,9 @@ async fn sources_of_each_kind_are_tried_without_a_hub() -> Result<()> {
     let login = ["--username", name];
     let git_line = [&[git.as_str(), "--ca-file", &pem], &login[..]].concat();
     let out = servers.path("out.tar.gz");
-    let told = fetch(&[&git_line[..], &["--branch=main", "--output", &out, "-o", "json"]].concat(), password)
-        .await?;
+    let told =
+        fetch(&[&git_line[..], &["--branch=main", "--artifact", &out, "-o", "json"]].concat(), password)
+            .await?;
     let told: Value = serde_json::from_str(&told)?;
     ensure!(told["kind"] == "GitRepository" && told["files"] == 1, "{told:#}");
     ensure!(told["revision"].as_str().is_some_and(|revision| revision.starts_with("main@sha1:")), "{told:#}");

@@ -17,12 +17,12 @@ use crate::file::read;
 
 /// Where a password may be given besides a file; it is also the passphrase of a key for SSH.
 const PASSWORD: &str = "ROADSTEAD_SOURCE_PASSWORD";
-/// A file with a password, a key or certificates of more bytes is refused.
+/// The largest file with a password, a key or certificates, in bytes.
 const MAX_FILE: usize = 1 << 20;
 /// For looking up the host in the URL, before it is fetched from.
 const LOOK_UP: Duration = Duration::from_secs(5);
 
-/// What a URL is that of.
+/// What is at a URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Kind {
     Git,
@@ -39,7 +39,7 @@ impl Kind {
         }
     }
 
-    /// Its kind on the hub.
+    /// What the hub calls it.
     pub(super) fn of_hub(self) -> &'static str {
         match self {
             Self::Git => "GitRepository",
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_url_is_that_of() {
+    fn what_is_at_a_url() {
         assert_eq!(kind(&["https://charts.example"]).unwrap(), Kind::Git);
         assert_eq!(kind(&["ssh://git@git.example/a"]).unwrap(), Kind::Git);
         assert_eq!(kind(&["OCI://registry.example/a", "--tag=v1"]).unwrap(), Kind::Oci);

@@ -10,10 +10,10 @@ use tokio::time::{Instant, interval_at};
 use tokio_util::sync::CancellationToken;
 
 use super::asked::Asked;
-use super::told::{Format, Told};
-use crate::output;
+use super::told::Told;
+use crate::output::{self, Format};
 
-/// After that somebody who waits is told what for,
+/// Whoever waits is told what for after this long,
 const QUIET: Duration = Duration::from_secs(1);
 /// and then this often.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -31,7 +31,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// Examples:
 ///   roadstead source fetch https://git.example.com/webapp.git --branch main
 ///   roadstead source fetch ssh://git@git.corp/app --ssh-key-file id --known-hosts-file hosts
-///   roadstead source fetch oci://ghcr.io/org/app --semver '>=1.0.0' --output app.tar.gz
+///   roadstead source fetch oci://ghcr.io/org/app --semver '>=1.0.0' --artifact app.tar.gz
 ///   roadstead source fetch https://charts.example.com --kind helm -o yaml
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
@@ -39,13 +39,13 @@ pub(crate) struct Fetch {
     #[command(flatten)]
     asked: Asked,
 
-    /// Write the artifact (tar.gz; of a Helm repository its index) to this file
+    /// Write the artifact to this file: a tar.gz, of a Helm repository its index
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    output: Option<PathBuf>,
+    artifact: Option<PathBuf>,
 
-    /// Print what is known of it in this format
-    #[arg(short = 'o', long, value_enum, value_name = "FORMAT")]
-    format: Option<Format>,
+    /// Print what was found in this format, for programs
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    output: Option<Format>,
 }
 
 impl Fetch {
@@ -57,7 +57,7 @@ impl Fetch {
             let fetched = fetch(source.as_ref(), self.asked.timeout()).await?;
             anyhow::Ok((self.asked.kind()?, fetched, source.shown_url()))
         })?;
-        if let Some(file) = &self.output {
+        if let Some(file) = &self.artifact {
             let attempt = || format!("cannot write {:?}", file.display().to_string());
             std::fs::write(file, &fetched.artifact.bytes).with_context(attempt)?;
         }
@@ -65,7 +65,7 @@ impl Fetch {
         for warning in &told.warnings {
             output::warning(warning);
         }
-        Ok(output::print(told.text(self.format)?.as_bytes())?)
+        Ok(output::print(told.text(self.output)?.as_bytes())?)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is said of a source that was fetched.
+//! What is printed about a source that was fetched.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,7 @@ use roadstead_sources::Fetched;
 use serde::Serialize;
 
 use super::asked::Kind;
-
-/// How it is printed.
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-pub(super) enum Format {
-    Yaml,
-    Json,
-}
+use crate::output::Format;
 
 /// What was fetched; the names are those of an artifact in a source's status.
 #[derive(Debug, Serialize)]

@@ -274,11 +274,8 @@ impl Identity {
     /// and to change anything of what has it.
     fn check_delegation(&self, before: Option<&Stored>, after: &Stored) -> Result<(), HubError> {
         let delegates = |stored: &Stored| !stored.object["spec"]["delegation"].is_null();
-        let is_same = |before: &Stored| {
-            before.object["spec"] == after.object["spec"]
-                && annotated::wanted(&before.object) == annotated::wanted(&after.object)
-        };
-        if before.is_some_and(is_same) || !(delegates(after) || before.is_some_and(delegates)) {
+        let is_same = before.is_some_and(|before| wants_the_same(before, after, None));
+        if is_same || !(delegates(after) || before.is_some_and(delegates)) {
             return Ok(());
         }
         self.authorize("delegate", after.kind.get(), "", &after.namespace, &after.name)
@@ -295,7 +292,7 @@ impl Identity {
             return Ok(());
         }
         // A child is held to what its root may, at each reconciliation.
-        if self.is_applier() || before.is_some_and(|before| deploys_the_same(before, after)) {
+        if self.is_applier() || before.is_some_and(|before| wants_the_same(before, after, Some("suspend"))) {
             return Ok(());
         }
         let spec = &after.object["spec"];
@@ -313,12 +310,12 @@ impl Identity {
     }
 }
 
-/// Whether an applier deploys the same as before, to the same cluster.
-fn deploys_the_same(before: &Stored, after: &Stored) -> bool {
+/// Whether an applier asks for the same as before, a field of its spec aside.
+fn wants_the_same(before: &Stored, after: &Stored, aside: Option<&str>) -> bool {
     let spec = |stored: &Stored| {
         let mut spec = stored.object["spec"].clone();
-        if let Some(spec) = spec.as_object_mut() {
-            spec.remove("suspend");
+        if let (Some(fields), Some(aside)) = (spec.as_object_mut(), aside) {
+            fields.remove(aside);
         }
         spec
     };
