@@ -21,12 +21,12 @@ pub(crate) fn run(root: &Path, runner: &Runner, quick: bool, only: Option<&str>)
     sweep(runner, &cluster)?;
     phases.time(runner, "build the dashboard", || web::build(root, runner))?;
     phases.time(runner, "build programs", || {
-        let mut command = cache::cargo();
-        command.current_dir(root).args(["build", "--workspace"]);
-        command.args(["--bin", "roadstead-hub", "--bin", "roadstead-agent", "--bin", "bench"]);
-        if !quick {
-            command.arg("--release");
+        if quick {
+            return runner.run(&mut cache::build_programs(root));
         }
+        let mut command = cache::cargo();
+        command.current_dir(root).args(["build", "--workspace", "--release"]);
+        command.args(["--bin", "roadstead-hub", "--bin", "roadstead-agent", "--bin", "bench"]);
         runner.run(&mut command)
     })?;
     let target = cache::target(root)?;

@@ -26,6 +26,16 @@ pub(crate) fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
+/// Builds all programs as tests, demo and checks want them.
+///
+/// The examples with them: cargo then counts the features that development dependencies ask for, as it does for tests, and
+/// builds nothing twice.
+pub(crate) fn build_programs(root: &Path) -> Command {
+    let mut command = cargo();
+    command.current_dir(root).args(["build", "--workspace", "--bins", "--examples"]);
+    command
+}
+
 /// Where cargo builds.
 pub(crate) fn target(root: &Path) -> Result<PathBuf> {
     let metadata = MetadataCommand::new()

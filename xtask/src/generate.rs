@@ -66,11 +66,8 @@ fn protocol(root: &Path, fresh: &Path, check: bool) -> Result<()> {
 }
 
 fn fleet_client(root: &Path, runner: &Runner, fresh: &Path, check: bool) -> Result<()> {
-    // The whole workspace, as `cargo xtask test` does: another choice would have dependencies built once more.
-    let name = "fleet-openapi";
-    let examples = ["build", "--workspace", "--example", name, "--example", "schemas"];
-    runner.run(cache::cargo().current_dir(root).args(examples))?;
-    let program = cache::target(root)?.join("debug/examples").join(name);
+    runner.run(&mut cache::build_programs(root))?;
+    let program = cache::target(root)?.join("debug/examples/fleet-openapi");
     let document = runner.capture(&mut Command::new(program))?;
     put(root, FLEET_DOCUMENT, &format!("{document}\n"), "the hub's fleet views", check)?;
     let out = fresh.join("fleet.d.ts");

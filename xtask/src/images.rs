@@ -27,9 +27,7 @@ pub(crate) fn run(root: &Path, runner: &Runner, release: bool) -> Result<()> {
     phases.time(runner, "build static programs", || build(root, runner, &target, &images, release))?;
     let cluster = phases.time(runner, "build the development cluster", || Devcluster::build(root, runner))?;
     sweep(runner, &cluster)?;
-    phases.time(runner, "build programs", || {
-        runner.run(cache::cargo().current_dir(root).args(["build", "--workspace", "--bins"]))
-    })?;
+    phases.time(runner, "build programs", || runner.run(&mut cache::build_programs(root)))?;
     with_servers(runner, &cluster, &mut phases, Purpose::Tests, |servers, phases| {
         let mut command = cache::cargo();
         command.current_dir(root).args(["test", "--workspace", "--test", "images", "--", "--ignored"]);

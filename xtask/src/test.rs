@@ -35,9 +35,7 @@ pub(crate) fn run(
 
     let selection = selection(cargo_args);
     phases.time(runner, "build the dashboard", || web::build(root, runner))?;
-    phases.time(runner, "build programs", || {
-        runner.run(cache::cargo().current_dir(root).args(["build", "--workspace", "--bins"]))
-    })?;
+    phases.time(runner, "build programs", || runner.run(&mut cache::build_programs(root)))?;
     phases.time(runner, "build tests", || {
         let mut command = cache::cargo();
         command.current_dir(root).arg("test").args(&selection.build).arg("--no-run");

@@ -127,17 +127,18 @@ pub(crate) fn clean(root: &Path, runner: &Runner) -> Result<()> {
 
 /// Builds the programs, by the profile that `PROFILE` names (`dev` unless set), and gives their folder.
 fn build(root: &Path, runner: &Runner) -> Result<std::path::PathBuf> {
-    let profile = std::env::var("PROFILE").ok().filter(|profile| !profile.is_empty());
-    let profile = profile.as_deref().unwrap_or("dev");
-    // The whole workspace, as `cargo xtask test` does: another choice would have dependencies built once more.
-    runner.run(cache::cargo().current_dir(root).args([
-        "build",
-        "--workspace",
-        "--bins",
-        "--profile",
-        profile,
-    ]))?;
-    Ok(cache::target(root)?.join(if profile == "dev" { "debug" } else { profile }))
+    let target = cache::target(root)?;
+    match std::env::var("PROFILE").as_deref() {
+        Err(_) | Ok("" | "dev") => {
+            runner.run(&mut cache::build_programs(root))?;
+            Ok(target.join("debug"))
+        }
+        Ok(profile) => {
+            let command = ["build", "--workspace", "--bins", "--profile", profile];
+            runner.run(cache::cargo().current_dir(root).args(command))?;
+            Ok(target.join(profile))
+        }
+    }
 }
 
 fn fleet(root: &Path, name: &str) -> String {

@@ -39,9 +39,7 @@ pub(crate) fn up(root: &Path, runner: &Runner) -> Result<()> {
         phases.time(runner, "build kustomize-controller", || devcluster::install_flux(root, runner))?;
     let helm = phases.time(runner, "build helm", || devcluster::install_helm(root, runner))?;
     phases.time(runner, "build the dashboard", || web::build(root, runner))?;
-    phases.time(runner, "build programs", || {
-        runner.run(cache::cargo().current_dir(root).args(["build", "--workspace", "--bins"]))
-    })?;
+    phases.time(runner, "build programs", || runner.run(&mut cache::build_programs(root)))?;
     let landed =
         phases.time(runner, "build the agent of the last landed version", || landed::agent(root, runner))?;
     let stand = match find()? {
