@@ -100,8 +100,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = positive)]
     pub(crate) full_reconcile_interval: Duration,
 
-    /// How many reconciliations of each Kustomization are kept, of those that have ended; 1 to 100
-    #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=100))]
+    /// How many reconciliations of each Kustomization are kept, of those that have ended; 4 to 100
+    #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u16).range(4..=100))]
     pub(crate) keep_reconciliations: u16,
 
     /// For how long reconciliations are kept, such as 720h; the newest and the newest that went well stay. Without this flag only their

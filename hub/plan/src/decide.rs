@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use roadstead_model::{AttemptKind, ClusterUid, Digest, Reason, Revision};
 
+use crate::pace;
 use crate::schedule::{jittered, spread};
 use crate::{
     AgentLink, AttemptState, Attempted, Decision, Dependency, DependencyState, Situation, Source, Target,
@@ -171,6 +172,15 @@ pub fn decide(situation: &Situation, now: Timestamp) -> Decision {
         // What may not be deployed any more, or lacks something, is told within an interval also where nothing has to be looked at.
         return Decision::Idle { until: due.min(now + jittered(situation.interval, situation.uid)) };
     }
+    if let Some(free) = situation.paced(cluster, wanted)
+        && now < free
+    {
+        return match situation.last.as_ref().and_then(Attempted::deadline) {
+            Some(deadline) if deadline <= now => wait_for(deadline, now),
+            Some(deadline) => Decision::Pace { until: free.min(deadline) },
+            None => Decision::Pace { until: free },
+        };
+    }
     if let Some(decision) = held(situation, Asked::Due, now) {
         return decision;
     }
@@ -235,16 +245,41 @@ fn next_look(situation: &Situation, at: Timestamp) -> Timestamp {
 
 /// Whether `last` was an attempt at what is wanted now.
 fn is_current(last: &Attempted, situation: &Situation, cluster: ClusterUid, wanted: Wanted<'_>) -> bool {
-    last.kind != AttemptKind::Delete
-        && !last.outdated
-        && !last.is_past
+    is_of_the_same(last, cluster, wanted)
         && last.generation == situation.generation
-        && last.cluster == Some(cluster)
-        && (last.revision.as_ref(), last.artifact) == (Some(wanted.0), Some(wanted.1))
         && last.request == situation.request
 }
 
+/// Whether `last` was an attempt at what is wanted now, as far as nobody has to say it.
+fn is_of_the_same(last: &Attempted, cluster: ClusterUid, wanted: Wanted<'_>) -> bool {
+    last.kind != AttemptKind::Delete
+        && !last.outdated
+        && !last.is_past
+        && last.cluster == Some(cluster)
+        && (last.revision.as_ref(), last.artifact) == (Some(wanted.0), Some(wanted.1))
+}
+
+impl Attempted {
+    /// When it is given up, while it is under way.
+    fn deadline(&self) -> Option<Timestamp> {
+        match self.state {
+            AttemptState::Open { deadline } => Some(deadline),
+            AttemptState::Finished { .. } => None,
+        }
+    }
+}
+
 impl Situation {
+    /// When the next attempt may begin, where all that is new is that somebody asks for one.
+    fn paced(&self, cluster: ClusterUid, wanted: Wanted<'_>) -> Option<Timestamp> {
+        let last = self.last.as_ref()?;
+        let asks = last.generation != self.generation || last.request != self.request;
+        if !asks || self.confirmed || self.handed || !is_of_the_same(last, cluster, wanted) {
+            return None;
+        }
+        pace::next(&self.asked_for)
+    }
+
     /// Whether the newest attempt was one at what is wanted now, on this cluster.
     #[must_use]
     pub fn is_last_current(&self, cluster: ClusterUid) -> bool {
@@ -265,7 +300,7 @@ fn still_wanted(
     cluster: ClusterUid,
     wanted: Wanted<'_>,
 ) -> Option<Timestamp> {
-    let AttemptState::Open { deadline } = last.state else { return None };
+    let deadline = last.deadline()?;
     let leaves = last.kind == AttemptKind::Delete && last.cluster.is_some_and(|old| old != cluster);
     (leaves || is_current(last, situation, cluster, wanted)).then_some(deadline)
 }

@@ -6,6 +6,7 @@
 mod access;
 mod decide;
 mod management;
+mod pace;
 mod rollout;
 mod schedule;
 #[cfg(test)]
@@ -69,6 +70,8 @@ pub struct Situation {
     pub tended: Tended,
     /// A person has confirmed the deletions for which the newest attempt waits, which did not know that yet.
     pub confirmed: bool,
+    /// When the newest attempts began that somebody asked for, by the spec or by a request; newest first.
+    pub asked_for: Vec<Timestamp>,
     /// Another applier's objects have become its own since the newest attempt began.
     pub handed: bool,
     /// Why what is wanted may be older than what the cluster has, where the database was restored and nobody has said since that it is
@@ -233,6 +236,11 @@ pub enum Decision {
     /// Nothing, until this time or a change.
     Idle {
         /// The next pass is due then.
+        until: Timestamp,
+    },
+    /// Nothing yet: it is asked for more often than it is reconciled.
+    Pace {
+        /// What was asked for is done then, or sooner for another reason.
         until: Timestamp,
     },
     /// `spec.suspend` is set: say so in a `Suspended` condition; Ready keeps its last value.

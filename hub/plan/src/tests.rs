@@ -50,6 +50,7 @@ fn fresh() -> Situation {
         held: false,
         tended: Tended::Unknown,
         late: None,
+        asked_for: Vec::new(),
         handed: false,
         older_than_applied: None,
         owns_on: Vec::new(),

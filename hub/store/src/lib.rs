@@ -248,7 +248,7 @@ pub struct Tx {
     sealer: Arc<Sealer>,
     signals: Signals,
     wake: Vec<Topic>,
-    enqueued: Vec<(Queue, Uuid)>,
+    enqueued: Vec<schedule::Enqueued>,
     changes: changes::Changes,
     /// Namespaces that this unit of work has locked against their end.
     held_namespaces: BTreeSet<String>,

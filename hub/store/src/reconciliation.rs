@@ -20,6 +20,9 @@ use crate::{Store, StoreError, Tx};
 /// The verbs of the audit log that change an object, or have it reconciled.
 const WRITES: [&str; 6] = ["create", "update", "patch", "delete", "deletecollection", "reconcile"];
 
+/// Of so many attempts that somebody asked for it is told when they began.
+const ASKED_FOR: i64 = 4;
+
 /// What an attempt reconciles: known when it begins, and never changed.
 #[derive(Debug, Clone)]
 pub struct AttemptInputs {
@@ -80,6 +83,9 @@ pub struct Reconciliation {
     pub dispatch: Option<Digest>,
     /// It was made in an earlier epoch: something newer may have been applied since.
     pub is_past: bool,
+    /// When those of its applier's attempts began that somebody asked for, by the spec or by a request: the newest ones, newest
+    /// first, of those that are kept.
+    pub asked_for: Vec<Timestamp>,
 }
 
 /// An attempt with all that is known of how it went.
@@ -398,6 +404,9 @@ pub(crate) struct Row {
     dispatch_digest: Option<Vec<u8>>,
     trigger: Option<String>,
     is_past: bool,
+    /// Not read where a history is.
+    #[sqlx(default)]
+    asked_for: Vec<::time::OffsetDateTime>,
 }
 
 impl Row {
@@ -446,6 +455,11 @@ impl Row {
             },
             dispatch: digest(self.dispatch_digest)?,
             is_past: self.is_past,
+            asked_for: self
+                .asked_for
+                .into_iter()
+                .map(|began| from_sql(what, began))
+                .collect::<Result<_, _>>()?,
             finished,
         })
     }
@@ -506,12 +520,16 @@ impl Store {
         let row: Option<Row> = sqlx::query_as(
             "SELECT applier, attempt, cluster_uid, generation, revision, artifact_digest, build_digest, request,
                     deletes, reads, rendered_by, started_at, deadline, finished_at, reason, checked_at, dispatch_digest, trigger,
-                    is_past(applier, attempt, epoch) AS is_past
+                    is_past(applier, attempt, epoch) AS is_past,
+                    ARRAY(SELECT asked.started_at FROM reconciliation asked
+                          WHERE asked.applier = $1 AND asked.trigger = ANY($3) ORDER BY asked.attempt DESC LIMIT $4) AS asked_for
              FROM reconciliation WHERE applier = $1 AND ($2::bigint IS NULL OR attempt = $2)
              ORDER BY attempt DESC LIMIT 1",
         )
         .bind(applier.0)
         .bind(attempt.map(|attempt| attempt.0))
+        .bind([Trigger::Spec, Trigger::Request].map(Trigger::as_str))
+        .bind(ASKED_FOR)
         .fetch_optional(&self.pool)
         .await
         .map_err(StoreError::query("read a reconciliation"))?;

@@ -9,43 +9,69 @@ use uuid::Uuid;
 use crate::time::{from_sql, to_sql};
 use crate::{Store, StoreError, Tx};
 
+/// A pass that is to be made.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Enqueued {
+    uid: Uuid,
+    queue: &'static str,
+    /// As soon as the pace allows, not at once.
+    paced: bool,
+}
+
 impl Tx {
     /// Makes these resources due at once.
     ///
     /// # Errors
     /// Where the database refuses.
     pub async fn enqueue(&mut self, queue: Queue, uids: &[ResourceUid]) -> Result<(), StoreError> {
-        if uids.is_empty() {
-            return Ok(());
-        }
-        // In one order everywhere, so that two transactions cannot wait for each other's rows.
-        let mut uids: Vec<Uuid> = uids.iter().map(|uid| uid.0).collect();
-        uids.sort_unstable();
-        uids.dedup();
-        // A resource that this very transaction creates is written at commit, so it is looked up there, not here.
-        self.enqueued.extend(uids.into_iter().map(|uid| (queue, uid)));
-        self.wake(Topic::Due(queue));
+        self.enqueue_as(queue, uids, false);
         Ok(())
+    }
+
+    /// Makes this resource due because somebody asks for it: at once, or as soon as [`Store::pace`] allows.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn enqueue_paced(&mut self, queue: Queue, uid: ResourceUid) -> Result<(), StoreError> {
+        self.enqueue_as(queue, &[uid], true);
+        Ok(())
+    }
+
+    fn enqueue_as(&mut self, queue: Queue, uids: &[ResourceUid], paced: bool) {
+        if uids.is_empty() {
+            return;
+        }
+        // A resource that this very transaction creates is written at commit, so it is looked up there, not here.
+        self.enqueued.extend(uids.iter().map(|uid| Enqueued { uid: uid.0, queue: queue.as_str(), paced }));
+        self.wake(Topic::Due(queue));
     }
 
     pub(crate) async fn write_enqueued(&mut self) -> Result<(), StoreError> {
         let mut enqueued = std::mem::take(&mut self.enqueued);
-        enqueued.sort_unstable_by_key(|(queue, uid)| (*uid, queue.as_str()));
-        enqueued.dedup();
         if enqueued.is_empty() {
             return Ok(());
         }
-        let (kinds, uids): (Vec<&str>, Vec<Uuid>) =
-            enqueued.iter().map(|(queue, uid)| (queue.as_str(), *uid)).unzip();
+        // In one order everywhere, so that two transactions cannot wait for each other's rows. What is due at once, and paced
+        // besides, is due at once.
+        enqueued.sort_unstable();
+        enqueued.dedup_by_key(|one| (one.uid, one.queue));
+        let uids: Vec<Uuid> = enqueued.iter().map(|one| one.uid).collect();
+        let kinds: Vec<&str> = enqueued.iter().map(|one| one.queue).collect();
+        let paced: Vec<bool> = enqueued.iter().map(|one| one.paced).collect();
+        // A pass under way may have looked before this transaction: another one follows it at once then, paced or not.
         sqlx::query(
-            "INSERT INTO schedule (uid, kind, namespace, due_at)
-             SELECT asked.uid, asked.kind, resource.namespace, '-infinity'
-             FROM unnest($1::uuid[], $2::text[]) AS asked (uid, kind)
+            "INSERT INTO schedule (uid, kind, namespace, due_at, paced_until)
+             SELECT asked.uid, asked.kind, resource.namespace, '-infinity', CASE WHEN asked.paced THEN '-infinity'::timestamptz END
+             FROM unnest($1::uuid[], $2::text[], $3::boolean[]) AS asked (uid, kind, paced)
              JOIN resource ON resource.uid = asked.uid
-             ON CONFLICT (uid, kind) DO UPDATE SET due_at = '-infinity', wanted = schedule.wanted + 1",
+             ON CONFLICT (uid, kind) DO UPDATE
+             SET due_at = CASE WHEN excluded.paced_until IS NOT NULL AND schedule.claimed_by IS NULL
+                               THEN least(schedule.due_at, coalesce(schedule.paced_until, '-infinity')) ELSE '-infinity' END,
+                 wanted = schedule.wanted + 1",
         )
         .bind(uids)
         .bind(kinds)
+        .bind(paced)
         .execute(&mut *self.inner)
         .await
         .map_err(StoreError::query("enqueue"))?;
@@ -171,6 +197,21 @@ impl Store {
         .execute(&self.pool)
         .await
         .map_err(StoreError::query("move the next pass"))?;
+        Ok(())
+    }
+
+    /// Has what somebody asks of a resource wait until then; what else makes it due does not wait.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn pace(&self, queue: Queue, uid: ResourceUid, until: Timestamp) -> Result<(), StoreError> {
+        sqlx::query("UPDATE schedule SET paced_until = $3 WHERE uid = $1 AND kind = $2")
+            .bind(uid.0)
+            .bind(queue.as_str())
+            .bind(to_sql(until))
+            .execute(&self.pool)
+            .await
+            .map_err(StoreError::query("pace what is asked for"))?;
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use roadstead_api::{AnyApplier, ApplierStatus, ConditionStatus, annotated};
 use roadstead_hub_plan::{AgentLink, Decision, Target, decide};
 use roadstead_hub_store::{AttemptInputs, CachedBuild, Outcome, Stored, Tx};
 use roadstead_model::{
-    AttemptKind, Capabilities, ChangeSet, ClusterUid, Digest, DispatchSpec, DriftMode, Reason, ResourceUid,
+    AttemptKind, Capabilities, ChangeSet, ClusterUid, Digest, DispatchSpec, DriftMode, Queue, Reason, ResourceUid,
     StepKind, Topic,
 };
 
@@ -73,10 +73,10 @@ impl Delivery {
             return Ok(now + later);
         }
         match decide(&seen.situation, now) {
-            Decision::Idle { until } => {
-                self.resume(&seen, now).await?;
-                let until = seen.check_remotes_at.map_or(until, |look| until.min(look));
-                self.await_children(&seen, until, now).await
+            Decision::Idle { until } => self.idle(&seen, until, now).await,
+            Decision::Pace { until } => {
+                self.store.pace(Queue::Applier, uid, until).await?;
+                self.idle(&seen, until, now).await
             }
             Decision::Suspend => self.suspend(&seen, now).await,
             // What was not sent yet is not to be sent any more.
@@ -104,6 +104,17 @@ impl Delivery {
             }
             Decision::Release { orphaned } => self.release(&seen, orphaned.as_deref()).await,
         }
+    }
+
+    async fn idle(
+        &self,
+        seen: &SeenApplier,
+        until: Timestamp,
+        now: Timestamp,
+    ) -> Result<Timestamp, HubError> {
+        self.resume(seen, now).await?;
+        let until = seen.check_remotes_at.map_or(until, |look| until.min(look));
+        self.await_children(seen, until, now).await
     }
 
     async fn suspend(&self, seen: &SeenApplier, now: Timestamp) -> Result<Timestamp, HubError> {

@@ -104,6 +104,7 @@ impl Delivery {
             None => (false, None),
         };
         let began = last.as_ref().map(|last| last.inputs.started);
+        let asked_for = last.as_ref().map(|last| last.asked_for.clone()).unwrap_or_default();
         // Where nothing was tried since the database was restored, what it says is not to be relied on yet.
         let is_unsure = last.as_ref().is_none_or(|last| last.is_past);
         let last = last.map(|last| Attempted {
@@ -180,6 +181,7 @@ impl Delivery {
             held: is_held(applier) || sees && history::is_unseen(applier),
             late: late_since(applier).filter(|_| well),
             tended,
+            asked_for,
             handed: holdings.handed,
             older_than_applied,
             confirmed: holds::is_confirmed_since(held.as_ref(), began),

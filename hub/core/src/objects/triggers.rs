@@ -157,8 +157,12 @@ pub async fn on_change(
             // A new one that is suspended says so already, and there is nothing else to do for it.
             let idle = |after: &Stored| before.is_none() && is_suspended(after);
             let changed = before.is_some_and(|before| after.is_some_and(|after| !same_rights(before, after)));
-            if (asks || changed) && after.is_some_and(|after| !idle(after)) {
-                tx.enqueue(Queue::Applier, &[object.uid]).await?;
+            if let Some(after) = after.filter(|after| (asks || changed) && !idle(after)) {
+                if before.is_some_and(|before| !changed && only_asks(before, after)) {
+                    tx.enqueue_paced(Queue::Applier, after.uid).await?;
+                } else {
+                    tx.enqueue(Queue::Applier, &[after.uid]).await?;
+                }
             }
             wake_kubeconfig(tx, before, after).await?;
             // What it made acts by its rights.
@@ -368,6 +372,11 @@ fn asks_for_more(before: Option<&Stored>, after: Option<&Stored>) -> bool {
     before.generation != after.generation
         || before.deletion_timestamp != after.deletion_timestamp
         || request(before) != request(after)
+}
+
+/// Whether an applier's change begins and ends nothing, so that it may wait where somebody makes one after the other.
+fn only_asks(before: &Stored, after: &Stored) -> bool {
+    before.deletion_timestamp == after.deletion_timestamp && is_suspended(before) == is_suspended(after)
 }
 
 /// The value of the annotation that asks for a reconciliation.

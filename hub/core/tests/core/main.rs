@@ -3,6 +3,7 @@
 mod choosing;
 mod hooks;
 mod layouts;
+mod pace;
 mod schedule;
 #[path = "../support/mod.rs"]
 mod support;
