@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::kustomization::{Adopt, EventsIn, GuardSpec};
 use crate::object::{Condition, Object, Time, Typed, duration_schema};
+use crate::rbac::LabelSelector;
 
 /// A stored Cluster.
 pub type Cluster = Object<ClusterSpec, ClusterStatus>;
@@ -103,12 +104,16 @@ pub enum Lookup {
     Cluster,
 }
 
-/// ClusterAccessGrant lets a namespace of the hub deploy to a cluster.
+/// ClusterAccessGrant lets namespaces of the hub deploy to a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterAccessGrant {
-    /// The namespace of the hub; `*` is all of them.
-    pub namespace: String,
+    /// The namespace of the hub; `*` is all of them. Either this or namespaceSelector is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Selects namespaces of the hub by their labels; without a requirement all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace_selector: Option<LabelSelector>,
     /// The service accounts of the cluster that it may act as: `NAMESPACE/NAME`, `NAMESPACE/*` or `*`. Defaults to those of the
     /// cluster's namespace of the same name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -1,5 +1,7 @@
 //! RBAC's four kinds, of `rbac.authorization.k8s.io/v1`.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -72,19 +74,43 @@ pub struct AggregationRule {
 }
 
 /// LabelSelector selects objects by their labels.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LabelSelector {
     /// Labels that must have these values.
-    #[serde(skip_serializing_if = "std::collections::BTreeMap::is_empty")]
-    pub match_labels: std::collections::BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub match_labels: BTreeMap<String, String>,
     /// Requirements that must hold.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub match_expressions: Vec<LabelSelectorRequirement>,
 }
 
+impl LabelSelector {
+    /// Whether it selects something with these labels; one without requirements selects everything, one that is not valid nothing.
+    #[must_use]
+    pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+            && self.match_expressions.iter().all(|requirement| {
+                let (have, values) = (labels.get(&requirement.key), &requirement.values);
+                match requirement.operator.as_str() {
+                    "In" => have.is_some_and(|have| values.contains(have)),
+                    "NotIn" => !values.is_empty() && have.is_none_or(|have| !values.contains(have)),
+                    "Exists" => values.is_empty() && have.is_some(),
+                    "DoesNotExist" => values.is_empty() && have.is_none(),
+                    _ => false,
+                }
+            })
+    }
+
+    /// Whether it selects everything.
+    #[must_use]
+    pub fn selects_all(&self) -> bool {
+        self.match_labels.is_empty() && self.match_expressions.is_empty()
+    }
+}
+
 /// LabelSelectorRequirement is a requirement on one label.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LabelSelectorRequirement {
     /// The label's key.
     pub key: String,

@@ -82,7 +82,7 @@ fn matching<'a>(
     let mut matches = |name: &'a str| {
         let cost = 1 + selector.match_labels.len() + selector.match_expressions.len();
         *left = left.saturating_sub(cost);
-        *left > 0 && roles.get(name).is_some_and(|role| selects(selector, &role.labels))
+        *left > 0 && roles.get(name).is_some_and(|role| selector.selects(&role.labels))
     };
     match selector.match_labels.iter().next() {
         // Only those that have one of the labels at all are compared.
@@ -92,22 +92,6 @@ fn matching<'a>(
         }
         None => roles.keys().map(String::as_str).filter(|name| matches(name)).collect(),
     }
-}
-
-/// Whether a selector selects something with these labels; one without requirements selects everything, one that is not
-/// valid nothing.
-fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
-    selector.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
-        && selector.match_expressions.iter().all(|requirement| {
-            let (have, values) = (labels.get(&requirement.key), &requirement.values);
-            match requirement.operator.as_str() {
-                "In" => have.is_some_and(|have| values.contains(have)),
-                "NotIn" => !values.is_empty() && have.is_none_or(|have| !values.contains(have)),
-                "Exists" => values.is_empty() && have.is_some(),
-                "DoesNotExist" => values.is_empty() && have.is_none(),
-                _ => false,
-            }
-        })
 }
 
 /// The rules of the roles that can be reached from one.

@@ -128,11 +128,25 @@ pub(super) fn cluster(spec: &Value, verdict: &mut Verdict) {
     default_account(spec, verdict);
     for (index, grant) in spec["access"].as_array().into_iter().flatten().enumerate() {
         let field = format!("spec.access[{index}]");
-        if !grant["namespace"].as_str().is_some_and(|name| name == "*" || is_dns_label(name)) {
-            let why = format!("{LABEL}; or * for all namespaces of the hub");
-            verdict.errors.push(FieldError::invalid(format!("{field}.namespace"), &grant["namespace"], why));
-        }
+        namespaces(grant, &field, &mut verdict.errors);
         accounts(&grant["serviceAccounts"], &format!("{field}.serviceAccounts"), &mut verdict.errors);
+    }
+}
+
+/// Which namespaces of the hub an entry of `spec.access` means.
+fn namespaces(grant: &Value, field: &str, errors: &mut Vec<FieldError>) {
+    let (namespace, labels) = (&grant["namespace"], &grant["namespaceSelector"]);
+    match (namespace.as_str(), labels.is_object()) {
+        (None, true) => super::rbac::selector(labels, &format!("{field}.namespaceSelector"), errors),
+        (Some(_), true) => {
+            let why = "may not be set beside namespaceSelector";
+            errors.push(FieldError::forbidden(format!("{field}.namespace"), why));
+        }
+        (Some(name), false) if name == "*" || is_dns_label(name) => {}
+        _ => {
+            let why = format!("{LABEL}; or * for all namespaces of the hub; or set namespaceSelector");
+            errors.push(FieldError::invalid(format!("{field}.namespace"), namespace, why));
+        }
     }
 }
 

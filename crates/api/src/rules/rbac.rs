@@ -49,27 +49,29 @@ fn aggregation(rule: &Value, errors: &mut Vec<FieldError>) {
         let why = "at least one clusterRoleSelector required if aggregationRule is non-nil";
         errors.push(FieldError::required("aggregationRule.clusterRoleSelectors", why));
     }
-    for (index, selector) in selectors.iter().enumerate() {
-        let expressions = selector["matchExpressions"].as_array().into_iter().flatten();
-        for (inner, expression) in expressions.enumerate() {
-            let at = |field: &str| {
-                format!("aggregationRule.clusterRoleSelectors[{index}].matchExpressions[{inner}].{field}")
-            };
-            let values = expression["values"].as_array().is_some_and(|values| !values.is_empty());
-            match expression["operator"].as_str() {
-                Some("In" | "NotIn") if !values => {
-                    let why = "must be specified when `operator` is 'In' or 'NotIn'";
-                    errors.push(FieldError::required(at("values"), why));
-                }
-                Some("Exists" | "DoesNotExist") if values => {
-                    let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
-                    errors.push(FieldError::forbidden(at("values"), why));
-                }
-                Some("In" | "NotIn" | "Exists" | "DoesNotExist") => {}
-                _ => {
-                    let why = "not a valid selector operator";
-                    errors.push(FieldError::invalid(at("operator"), &expression["operator"], why));
-                }
+    for (index, one) in selectors.iter().enumerate() {
+        selector(one, &format!("aggregationRule.clusterRoleSelectors[{index}]"), errors);
+    }
+}
+
+/// A LabelSelector.
+pub(super) fn selector(selector: &Value, field: &str, errors: &mut Vec<FieldError>) {
+    for (index, expression) in selector["matchExpressions"].as_array().into_iter().flatten().enumerate() {
+        let at = |name: &str| format!("{field}.matchExpressions[{index}].{name}");
+        let values = expression["values"].as_array().is_some_and(|values| !values.is_empty());
+        match expression["operator"].as_str() {
+            Some("In" | "NotIn") if !values => {
+                let why = "must be specified when `operator` is 'In' or 'NotIn'";
+                errors.push(FieldError::required(at("values"), why));
+            }
+            Some("Exists" | "DoesNotExist") if values => {
+                let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+                errors.push(FieldError::forbidden(at("values"), why));
+            }
+            Some("In" | "NotIn" | "Exists" | "DoesNotExist") => {}
+            _ => {
+                let why = "not a valid selector operator";
+                errors.push(FieldError::invalid(at("operator"), &expression["operator"], why));
             }
         }
     }

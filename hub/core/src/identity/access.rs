@@ -1,10 +1,10 @@
 //! As whom a Kustomization acts: where its rights come from, which cluster and account it may have by them, and which
 //! credentials its sources may send where. The rules themselves are pure, in `hub/plan`; here is what they are asked about.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use roadstead_api::kustomization::KubeConfig;
-use roadstead_api::{AnyApplier, ApplierSpec, Cluster, KindId};
+use roadstead_api::{AnyApplier, ApplierSpec, Cluster, ClusterAccessGrant, KindId};
 use roadstead_hub_plan::{
     Account, Asked, ClusterAccess, Delegation, Denial, Grant, Referred, Rights, may_deploy, may_refer,
 };
@@ -26,6 +26,8 @@ pub(crate) const ADOPTED_BY: &str = "fleet.roadstead.dev/adopted-by";
 pub(crate) const GIT_NAMESPACE: &str = "fleet.roadstead.dev/git-namespace";
 /// Of a Secret: the hosts to which sources that Git made may send it.
 pub(crate) const ALLOWED_HOSTS: &str = "fleet.roadstead.dev/allowed-hosts";
+/// A namespace's label that is its name, whatever is stored.
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// Whence a Kustomization has its rights.
 #[derive(Debug, Clone)]
@@ -251,14 +253,29 @@ impl AccessRules {
         }))
     }
 
-    /// Who may use a Cluster.
-    pub(crate) async fn cluster_access(&self, cluster: &Stored) -> Result<ClusterAccess, StoreError> {
+    /// Who may use a Cluster, as far as it concerns a namespace of the hub.
+    async fn cluster_access(&self, cluster: &Stored, namespace: &str) -> Result<ClusterAccess, StoreError> {
         let spec = cluster.decode::<Cluster>()?.spec;
         if let Some(grants) = spec.access {
-            let grants = grants.into_iter().map(|grant| Grant {
-                namespace: grant.namespace,
-                service_accounts: grant.service_accounts,
-                agent_rights: grant.agent_rights,
+            let labels = match grants.iter().any(|grant| grant.namespace_selector.is_some()) {
+                true => self.labels_of(namespace).await?,
+                false => None,
+            };
+            let meant = |grant: &ClusterAccessGrant| match (&grant.namespace, &grant.namespace_selector) {
+                (Some(name), _) => Some(name.clone()),
+                (None, Some(selector)) if selector.selects_all() => Some("*".to_owned()),
+                (None, Some(selector)) => labels
+                    .as_ref()
+                    .is_some_and(|labels| selector.selects(labels))
+                    .then(|| namespace.to_owned()),
+                (None, None) => None,
+            };
+            let grants = grants.into_iter().filter_map(|grant| {
+                Some(Grant {
+                    namespace: meant(&grant)?,
+                    service_accounts: grant.service_accounts,
+                    agent_rights: grant.agent_rights,
+                })
             });
             return Ok(ClusterAccess::Granted(grants.collect()));
         }
@@ -266,6 +283,16 @@ impl AccessRules {
             self.store.access_before(cluster.uid).await?.into_iter().collect();
         namespaces.extend(spec.kube_config.map(|config| config.secret_ref.namespace));
         Ok(ClusterAccess::Onboarded(namespaces))
+    }
+
+    /// The labels of a namespace of the hub, and the one that every namespace has in Kubernetes; none where there is no such namespace.
+    async fn labels_of(&self, namespace: &str) -> Result<Option<BTreeMap<String, String>>, StoreError> {
+        let found = self.store.get(KindId::Namespace, "", namespace).await?;
+        Ok(found.map(|found| {
+            let mut labels = found.labels();
+            labels.insert(NAME_LABEL.to_owned(), namespace.to_owned());
+            labels
+        }))
     }
 
     /// What of its target a Kustomization may not have.
@@ -280,7 +307,7 @@ impl AccessRules {
             Err(why) => return Ok(vec![denied(why.clone())]),
         };
         let Some(cluster) = cluster else { return Ok(Vec::new()) };
-        let access = self.cluster_access(cluster).await?;
+        let access = self.cluster_access(cluster, &rights.root.0).await?;
         let may = may_deploy(&rights.root.0, &cluster.name, &access, standing.account());
         Ok(may.err().map(denied).into_iter().collect())
     }

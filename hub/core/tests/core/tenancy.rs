@@ -582,6 +582,60 @@ async fn what_a_parent_leaves_behind_keeps_its_account_and_is_taken_up_by_its_li
 }
 
 #[tokio::test]
+async fn namespaces_that_may_deploy_are_selected_by_their_labels() -> Result<()> {
+    let site = Site::new().await?;
+    site.namespace("team-a").await?;
+    site.source("team-a", "fleet", &[web()]).await?;
+    let labelled = |labels: Value| {
+        site.replace(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "team-a", "labels": labels } }))
+    };
+    let selector = json!({ "matchLabels": { "env": "prod" }, "matchExpressions": [{ "key": "frozen", "operator": "DoesNotExist" }] });
+    site.cluster("prod", json!([{ "namespaceSelector": selector }])).await?;
+    let spec = json!({ "clusterRef": { "name": "prod" }, "serviceAccountName": "deployer" });
+    site.apply(kustomization("team-a", "app", "./web", spec)).await?;
+    let refused = ["namespace 'team-a' may not deploy to cluster 'prod'"];
+    is_denied(&site, "app", &refused).await?;
+    for labels in [json!({ "env": "test" }), json!({ "env": "prod", "frozen": "true" })] {
+        labelled(labels).await?;
+        is_denied(&site, "app", &refused).await?;
+    }
+    labelled(json!({ "env": "prod" })).await?;
+    site.process("team-a", "app").await?;
+    ensure!(site.dispatched("team-a", "app").await?.1 == "team-a/deployer");
+    // By the selector it has the accounts of its own name, and no others.
+    let other = json!({ "clusterRef": { "name": "prod" }, "serviceAccount": { "namespace": "kube-system", "name": "root" } });
+    site.apply(kustomization("team-a", "other", "./web", other)).await?;
+    is_denied(&site, "other", &["may not act as service account 'kube-system/root'"]).await?;
+    // Its name is a label that nobody can put on another one; and who selects all does not mean anybody by name.
+    let by_name = |name: &str| json!([{ "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": name } } }]);
+    site.cluster("named", by_name("team-b")).await?;
+    site.cluster("all", json!([{ "namespaceSelector": {} }])).await?;
+    labelled(json!({ "kubernetes.io/metadata.name": "team-b" })).await?;
+    for cluster in ["named", "all"] {
+        let spec = json!({ "clusterRef": { "name": cluster }, "serviceAccountName": "deployer" });
+        site.apply(kustomization("team-a", cluster, "./web", spec)).await?;
+        is_denied(&site, cluster, &["namespace 'team-a' may not"]).await?;
+    }
+    // Either a name or labels, and an operator that there is.
+    for (grant, why) in [
+        (
+            json!({ "namespace": "team-a", "namespaceSelector": {} }),
+            "may not be set beside namespaceSelector",
+        ),
+        (json!({ "agentRights": true }), "or set namespaceSelector"),
+        (
+            json!({ "namespaceSelector": { "matchExpressions": [{ "key": "a", "operator": "Like" }] } }),
+            "not a valid selector operator",
+        ),
+    ] {
+        let refused = site.cluster("refused", json!([grant])).await.expect_err("it is not valid");
+        ensure!(format!("{refused:#}").contains(why), "{refused:#}");
+    }
+    site.close().await;
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_namespace_deploys_only_to_clusters_that_let_it() -> Result<()> {
     let site = Site::new().await?;
     for namespace in ["team-a", "team-b"] {
