@@ -25,9 +25,10 @@ mod situation;
 mod transfer;
 mod variables;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use roadstead_hub_plan::Turns;
 use roadstead_hub_store::Store;
 use roadstead_model::Guard;
 use tokio::sync::Semaphore;
@@ -64,6 +65,8 @@ pub struct Delivery {
     full_interval: Duration,
     guard: Option<Guard>,
     key_services: decryption::KeyServices,
+    /// For what is asked for at this replica.
+    turns: Mutex<Turns>,
     /// Places for the finishing of what goes to the hub: each may take tens of megabytes.
     finishing: Semaphore,
 }
@@ -90,6 +93,7 @@ impl Delivery {
             full_interval: context.options.full_reconcile_interval,
             guard: context.options.guard.clone(),
             key_services: decryption::KeyServices::new(&context.options),
+            turns: Mutex::default(),
             finishing: Semaphore::new(FINISHING),
         }
     }

@@ -272,12 +272,23 @@ impl Attempted {
 impl Situation {
     /// When the next attempt may begin, where all that is new is that somebody asks for one.
     fn paced(&self, cluster: ClusterUid, wanted: Wanted<'_>) -> Option<Timestamp> {
-        let last = self.last.as_ref()?;
+        let last = self.asked_of(cluster, wanted)?;
         let asks = last.generation != self.generation || last.request != self.request;
-        if !asks || self.confirmed || self.handed || !is_of_the_same(last, cluster, wanted) {
-            return None;
-        }
-        pace::next(&self.asked_for)
+        if asks { pace::next(&self.asked_for) } else { None }
+    }
+
+    /// Whether all that is new about an attempt on this cluster is that somebody asks for one, and nothing is changed for it.
+    #[must_use]
+    pub fn is_only_requested(&self, cluster: ClusterUid) -> bool {
+        let Source::Artifact { revision, digest } = &self.source else { return false };
+        self.asked_of(cluster, (revision, *digest))
+            .is_some_and(|last| last.generation == self.generation && last.request != self.request)
+    }
+
+    /// The newest attempt, where it was one at what is wanted now, as far as nobody has to say it.
+    fn asked_of(&self, cluster: ClusterUid, wanted: Wanted<'_>) -> Option<&Attempted> {
+        let is_same = |last: &&Attempted| is_of_the_same(last, cluster, wanted);
+        self.last.as_ref().filter(|_| !self.confirmed && !self.handed).filter(is_same)
     }
 
     /// Whether the newest attempt was one at what is wanted now, on this cluster.

@@ -12,6 +12,7 @@ mod schedule;
 #[cfg(test)]
 mod tests;
 mod trigger;
+mod turns;
 
 use jiff::Timestamp;
 use roadstead_model::{ApplierUid, AttemptKind, ClusterUid, Digest, Generation, Reason, Revision};
@@ -25,6 +26,7 @@ pub use management::{
 };
 pub use rollout::{AgentState, Pace, Seeds, Tolerance, Upgrade, UpgradeOrder, roll_out};
 pub use schedule::jittered;
+pub use turns::Turns;
 
 /// Everything that a decision about one Kustomization depends on.
 #[derive(Debug, Clone)]

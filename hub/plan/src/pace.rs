@@ -43,9 +43,10 @@ mod tests {
         let often: Vec<i64> = (1..=20_000).collect();
         assert_eq!(begun(&often), [1, 2, 3, 4, 5_004, 10_004, 15_004, 20_004]);
         // After a while in which nobody asks, some begin at once again.
-        assert_eq!(begun(&[1, 2, 3, 4, 5, 40_001, 40_002, 40_003, 40_004]), [
-            1, 2, 3, 4, 5_004, 40_001, 40_002, 40_003, 45_003
-        ]);
+        assert_eq!(
+            begun(&[1, 2, 3, 4, 5, 40_001, 40_002, 40_003, 40_004, 40_005]),
+            [1, 2, 3, 4, 5_004, 40_001, 40_002, 40_003, 40_004, 45_004]
+        );
         // Who asks now and then does not wait.
         let rarely: Vec<i64> = (1..100).map(|number| number * 5_000).collect();
         assert_eq!(begun(&rarely), rarely);

@@ -53,11 +53,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use roadstead_model::{Queue, Topic};
+use roadstead_model::Topic;
 use sqlx::migrate::MigrateError;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection as _, PgPool, Postgres, Transaction};
-use uuid::Uuid;
 
 pub use agent::FleetAgent;
 pub use artifact::{KeptArtifact, SourceArtifact};

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow::{Break, Continue};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -13,8 +14,8 @@ use roadstead_api::{AnyApplier, ApplierStatus, ConditionStatus, annotated};
 use roadstead_hub_plan::{AgentLink, Decision, Target, decide};
 use roadstead_hub_store::{AttemptInputs, CachedBuild, Outcome, Stored, Tx};
 use roadstead_model::{
-    AttemptKind, Capabilities, ChangeSet, ClusterUid, Digest, DispatchSpec, DriftMode, Queue, Reason, ResourceUid,
-    StepKind, Topic,
+    AttemptKind, Capabilities, ChangeSet, ClusterUid, Digest, DispatchSpec, DriftMode, Queue, Reason,
+    ResourceUid, StepKind, Topic,
 };
 
 use crate::delivery::Delivery;
@@ -74,10 +75,7 @@ impl Delivery {
         }
         match decide(&seen.situation, now) {
             Decision::Idle { until } => self.idle(&seen, until, now).await,
-            Decision::Pace { until } => {
-                self.store.pace(Queue::Applier, uid, until).await?;
-                self.idle(&seen, until, now).await
-            }
+            Decision::Pace { until } => self.pace(&seen, until, now).await,
             Decision::Suspend => self.suspend(&seen, now).await,
             // What was not sent yet is not to be sent any more.
             Decision::Hold { reason: Reason::AccessDenied, message, .. } if seen.is_applying() => {
@@ -94,6 +92,11 @@ impl Delivery {
                 Ok(until)
             }
             Decision::Reconcile { cluster, revision, artifact, news } => {
+                if seen.situation.is_only_requested(cluster)
+                    && let Some(turn) = self.wait_for_turn(&seen, now)
+                {
+                    return self.pace(&seen, turn, now).await;
+                }
                 let target =
                     ReconcileTarget { cluster, revision, artifact, news, rendered_by: BTreeMap::new() };
                 self.reconcile(&seen, target, now).await
@@ -104,6 +107,24 @@ impl Delivery {
             }
             Decision::Release { orphaned } => self.release(&seen, orphaned.as_deref()).await,
         }
+    }
+
+    /// When it is this one's turn, where that is later.
+    fn wait_for_turn(&self, seen: &SeenApplier, now: Timestamp) -> Option<Timestamp> {
+        // Nothing under the lock can panic half-way through a change.
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.take(&seen.stored.namespace, seen.situation.uid, now).err()
+    }
+
+    /// Has what is asked for wait.
+    async fn pace(
+        &self,
+        seen: &SeenApplier,
+        until: Timestamp,
+        now: Timestamp,
+    ) -> Result<Timestamp, HubError> {
+        self.store.pace(Queue::Applier, seen.stored.uid, until).await?;
+        self.idle(seen, until, now).await
     }
 
     async fn idle(

@@ -19,7 +19,7 @@ async fn passes(site: &Site) -> Result<usize> {
     Ok(count)
 }
 
-async fn attempts(site: &Site) -> Result<u64> {
+async fn attempts(site: &Site) -> Result<i64> {
     let uid = site.uid("team-a", "app").await?;
     Ok(site.store.newest_reconciliation(uid.into()).await?.context("an attempt")?.attempt.0)
 }
@@ -42,7 +42,12 @@ async fn asked_for_often() -> Result<Site> {
 }
 
 fn app(interval: &str) -> serde_json::Value {
-    kustomization("team-a", "app", "./app", json!({ "clusterRef": { "name": "staging" }, "interval": interval }))
+    kustomization(
+        "team-a",
+        "app",
+        "./app",
+        json!({ "clusterRef": { "name": "staging" }, "interval": interval }),
+    )
 }
 
 #[tokio::test]
