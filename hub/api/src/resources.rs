@@ -145,6 +145,8 @@ fn not_allowed() -> Response {
 
 impl Call<'_> {
     async fn get(self) -> Result<Response, HubError> {
+        // Of a subresource the right to that is needed, too.
+        self.may("get")?;
         let object = self.api.hub.objects.get(self.who, &self.target.address).await?;
         Ok(Json(self.form.object(&self.target.address, object, self.api.hub.now())).into_response())
     }
