@@ -6,6 +6,7 @@ mod apply;
 mod artifacts;
 mod clients;
 mod fleet;
+mod fleet_rights;
 mod hooks;
 mod http;
 mod kinds;
