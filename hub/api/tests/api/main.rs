@@ -13,6 +13,7 @@ mod kinds;
 mod kubectl;
 mod limits;
 mod lists;
+mod matrix;
 mod pages;
 mod rbac;
 mod records;
