@@ -4,6 +4,7 @@ mod access;
 mod anonymous;
 mod apply;
 mod artifacts;
+mod auth_commands;
 mod clients;
 mod fleet;
 mod fleet_rights;
