@@ -6,6 +6,17 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+/// Of which objects of the hub a view tells somebody who may not see all of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Visible {
+    /// The kinds of which all are.
+    pub kinds: Vec<String>,
+    /// `KIND/NAMESPACE`, for those of which all in that namespace are.
+    pub places: Vec<String>,
+    /// Names of Clusters that are.
+    pub clusters: Vec<String>,
+}
+
 /// Which owned objects are looked for; what is empty does not narrow.
 #[derive(Debug, Clone, Default)]
 pub struct InventoryFilter {

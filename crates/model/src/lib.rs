@@ -40,6 +40,7 @@ pub use drift::{DriftMode, DriftState, DriftedObject, FieldDrift, FieldValues};
 pub use duration::{DurationError, GoDuration};
 pub use fleet::{
     ApplierFilter, ApplierKey, AttemptFilter, DriftFilter, EventFilter, InventoryFilter, InventoryKey,
+    Visible,
 };
 pub use guard::{Guard, GuardMode, Held, PendingDeletion};
 pub use health::HealthExpr;

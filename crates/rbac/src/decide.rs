@@ -35,7 +35,7 @@ pub struct UserRules<'a> {
 }
 
 /// Where a rule comes from: the binding, with its name and namespace, and which of its subjects the user is.
-struct Source<'a> {
+pub(crate) struct Source<'a> {
     name: &'a str,
     namespace: &'a str,
     binding: &'a Binding,
@@ -99,7 +99,7 @@ impl Policy {
     /// Goes through the roles that a user is bound to, those of the cluster first, until `each` breaks off. A role that several
     /// bindings name is given once: what it does not allow by the first it does not allow by the next. That keeps a decision
     /// linear in what is stored, however many bindings name a large role.
-    fn visit<'a, B>(
+    pub(crate) fn visit<'a, B>(
         &'a self,
         user: User<'_>,
         namespace: &str,

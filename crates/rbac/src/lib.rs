@@ -39,6 +39,7 @@ mod defaults;
 mod grant;
 mod matching;
 mod policy;
+mod reach;
 
 pub use cover::{Missing, TooComplex, covers};
 pub use decide::{Decision, UserRules};
@@ -46,6 +47,7 @@ pub use defaults::{AUTOUPDATE, built_in, reconciled};
 pub use grant::{GrantError, Write};
 pub use matching::rule_allows;
 pub use policy::{Change, Limits, Policy, PutError};
+pub use reach::{Named, Reach};
 pub use roadstead_api::rbac::PolicyRule;
 
 /// The group that may do everything, whatever is stored.

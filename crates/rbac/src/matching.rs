@@ -9,9 +9,7 @@ use crate::{Attributes, Resource};
 pub fn rule_allows(rule: &PolicyRule, asked: &Attributes<'_>) -> bool {
     match asked {
         Attributes::Resource(asked) => {
-            has_or_all(&rule.verbs, asked.verb)
-                && has_or_all(&rule.api_groups, asked.group)
-                && rule.resources.iter().any(|resource| resource_matches(resource, asked))
+            rule_allows_some(rule, asked)
                 // An empty list is all names; a name that is not asked for is in no list.
                 && (rule.resource_names.is_empty() || rule.resource_names.iter().any(|name| name == asked.name))
         }
@@ -19,6 +17,13 @@ pub fn rule_allows(rule: &PolicyRule, asked: &Attributes<'_>) -> bool {
             has_or_all(&rule.verbs, verb) && rule.non_resource_urls.iter().any(|url| url_covers(url, path))
         }
     }
+}
+
+/// Whether a rule allows what is asked for with some objects at least, whatever their names.
+pub(crate) fn rule_allows_some(rule: &PolicyRule, asked: &Resource<'_>) -> bool {
+    has_or_all(&rule.verbs, asked.verb)
+        && has_or_all(&rule.api_groups, asked.group)
+        && rule.resources.iter().any(|resource| resource_matches(resource, asked))
 }
 
 fn has_or_all(list: &[String], wanted: &str) -> bool {

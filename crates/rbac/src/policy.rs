@@ -194,6 +194,14 @@ impl Policy {
         Some(&self.namespaces.get(namespace)?.bindings)
     }
 
+    /// The namespaces that have a binding of this user, by name.
+    pub(crate) fn namespaces_of(&self, user: User<'_>) -> Vec<&str> {
+        let bound = self.namespaces.iter().filter(|(_, namespace)| namespace.bindings.binds(user));
+        let mut names: Vec<&str> = bound.map(|(name, _)| name.as_str()).collect();
+        names.sort_unstable();
+        names
+    }
+
     /// The rules of the role that a binding of this namespace, or of none, names.
     ///
     /// # Errors
@@ -311,6 +319,11 @@ impl Bindings {
             found.entry(binding).and_modify(|first| *first = (*first).min(*subject)).or_insert(*subject);
         }
         found
+    }
+
+    /// Whether any binds the user.
+    fn binds(&self, user: User<'_>) -> bool {
+        self.users.contains_key(user.name) || user.groups.iter().any(|group| self.groups.contains_key(group))
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&Binding> {

@@ -26,16 +26,7 @@ pub(crate) enum Administered<'a> {
     AuditCheck,
 }
 
-impl<'a> Administered<'a> {
-    pub(crate) fn parse(path: &'a str) -> Option<Self> {
-        Some(match path.strip_prefix("/fleet/v1/")? {
-            "tokens" => Self::Tokens,
-            "audit" => Self::Audit,
-            "audit/check" => Self::AuditCheck,
-            rest => Self::Token(rest.strip_prefix("tokens/").filter(|id| !id.is_empty())?),
-        })
-    }
-
+impl Administered<'_> {
     pub(crate) async fn answer(&self, api: &Api, who: &Identity, request: Request) -> Response {
         let (parts, body) = request.into_parts();
         let answer = async {
@@ -100,19 +91,4 @@ async fn audit(api: &Api, who: &Identity, query: &Query) -> Result<Response, Hub
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let (items, next) = api.hub.audit.entries(who, &filter, limit).await?;
     Ok(Json(FleetPage { items, next: next.map(|next| next.to_string()) }).into_response())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Administered;
-
-    #[test]
-    fn paths() {
-        assert!(matches!(Administered::parse("/fleet/v1/tokens"), Some(Administered::Tokens)));
-        assert!(matches!(Administered::parse("/fleet/v1/tokens/a"), Some(Administered::Token("a"))));
-        assert!(matches!(Administered::parse("/fleet/v1/audit/check"), Some(Administered::AuditCheck)));
-        for other in ["/fleet/v1/token", "/fleet/v1/tokens/", "/fleet/v1/health", "/fleet/v1/audit/x"] {
-            assert!(Administered::parse(other).is_none(), "{other}");
-        }
-    }
 }

@@ -111,6 +111,8 @@ pub(crate) async fn take(
             format!("artifacts are uploaded for ExternalArtifacts only: of a {kind} the hub fetches them");
         return Err(HubError::BadRequest(why));
     }
+    // Whoever may not do it is told nothing else of what they sent.
+    who.authorize("update", KindId::ExternalArtifact.get(), "artifact", namespace, name)?;
     let query = Query::parse(request.uri())?;
     let claimed = claimed(&query, request.headers())?;
     let length =

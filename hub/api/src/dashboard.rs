@@ -4,11 +4,9 @@
 //! said by the policy that is sent with each of them: scripts and styles from this hub only, nothing inline, requests to this
 //! hub only.
 
-use axum::Router;
 use axum::extract::Path;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Redirect, Response};
-use axum::routing::get;
 
 /// A file of the built dashboard.
 struct File {
@@ -24,7 +22,8 @@ struct File {
 /// By path; empty where the dashboard was not built.
 static FILES: &[File] = include!(concat!(env!("OUT_DIR"), "/dashboard.rs"));
 
-const HOME: &str = "/ui/";
+/// Where the pages are.
+pub(crate) const HOME: &str = "/ui/";
 const INDEX: &str = "index.html";
 /// Files beneath have the digest of their content in their names.
 const HASHED: &str = "assets/";
@@ -35,16 +34,19 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 /// The placeholder has no scripts, and its styles inline.
 const PLACEHOLDER_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
 
-pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
-    let home = || async { Redirect::temporary(HOME) };
-    Router::new()
-        .route("/", get(home))
-        .route("/ui", get(home))
-        .route(HOME, get(|headers: HeaderMap| async move { page(INDEX, &headers) }))
-        .route(
-            "/ui/{*path}",
-            get(|Path(path): Path<String>, headers: HeaderMap| async move { page(&path, &headers) }),
-        )
+/// Whoever asks for nothing is shown the first page.
+pub(crate) async fn home() -> Redirect {
+    Redirect::temporary(HOME)
+}
+
+/// The first page.
+pub(crate) async fn index(headers: HeaderMap) -> Response {
+    page(INDEX, &headers)
+}
+
+/// A file, or a page.
+pub(crate) async fn file(Path(path): Path<String>, headers: HeaderMap) -> Response {
+    page(&path, &headers)
 }
 
 /// The file of this path, or the page that shows itself according to its address.

@@ -18,6 +18,16 @@ fn served() -> impl Iterator<Item = (&'static str, &'static str)> {
     stored.chain(QUESTIONS.iter().map(|question| (question.group, question.version)))
 }
 
+/// The paths that [`answer`] knows.
+pub(crate) fn paths() -> Vec<String> {
+    let mut paths: Vec<String> = ["/version", "/api", "/apis", "/api/v1"].map(str::to_owned).into();
+    for group in groups() {
+        paths.push(format!("/apis/{group}"));
+        paths.extend(versions(group).into_iter().map(|version| format!("/apis/{group}/{version}")));
+    }
+    paths
+}
+
 /// The answer to a discovery path; none where it is no such path.
 pub(crate) fn answer(path: &str, headers: &HeaderMap) -> Option<Response> {
     let body = match path {

@@ -69,6 +69,9 @@ impl Drop for Reading<'_> {
     }
 }
 
+/// The path of a Receiver.
+pub(crate) const PATH: &str = "/hook/{digest}";
+
 /// Where Receivers are called.
 pub(crate) fn routes(hub: &Hub, bodies: &Bodies) -> Router {
     let inner = Inner {
@@ -79,7 +82,7 @@ pub(crate) fn routes(hub: &Hub, bodies: &Bodies) -> Router {
         reading: Mutex::default(),
         work: Semaphore::new(WORKED_ON),
     };
-    Router::new().route("/hook/{digest}", any(receive)).with_state(Hooks(Arc::new(inner)))
+    Router::new().route(PATH, any(receive)).with_state(Hooks(Arc::new(inner)))
 }
 
 async fn receive(State(hooks): State<Hooks>, request: Request) -> Response {

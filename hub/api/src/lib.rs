@@ -23,6 +23,7 @@ mod render;
 mod request;
 mod resources;
 mod review;
+mod routes;
 mod serve;
 mod status;
 mod views;
@@ -39,7 +40,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::get;
 use futures::FutureExt as _;
 use hyper::body::Body as _;
 use roadstead_hub_core::identity::{Identity, Impersonation};
@@ -48,17 +49,18 @@ use roadstead_listener::Connection;
 use roadstead_model::AuditEntry;
 use tokio_util::sync::CancellationToken;
 
-use administration::Administered;
 use bodies::Bodies;
 use connection::{Counted, Timed};
 use fair::{Turns, Watches};
 use onboarding::Enrolments;
 use request::Query;
+use routes::{Fleet, Place};
 use views::View;
 use yielding::{Slot, Yielding};
 
 pub use connection::{callers_within, known_connections as connections_within};
 pub use options::ApiOptions;
+pub use routes::{Route, RouteObjects, routes};
 pub use serve::{serve, serve_hooks};
 pub use views::document::document as fleet_document;
 
@@ -89,11 +91,8 @@ pub fn router(hub: Hub, options: ApiOptions, stop: CancellationToken) -> Router 
         options: Arc::new(options),
     };
     let hooks = api.options.hooks.then(|| hooks::routes(&api.hub, &api.bodies));
-    let open = dashboard::routes()
-        .route("/healthz", get(alive))
-        .route("/livez", get(alive))
-        .route("/readyz", get(ready))
-        .route("/fleet/v1/enrol", post(onboarding::enrol));
+    let open =
+        routes::OPEN.iter().fold(Router::new(), |router, open| router.route(open.path, (open.handler)()));
     let with_token = Router::new()
         .fallback(dispatch)
         .layer(middleware::from_fn_with_state(api.clone(), closed))
@@ -198,6 +197,9 @@ async fn closed(State(api): State<Api>, request: Request, next: Next) -> Respons
 
 /// What is served without looking anything up.
 fn documents(api: &Api, path: &str, headers: &HeaderMap) -> Option<Response> {
+    if !routes::is_document(path) {
+        return None;
+    }
     discovery::answer(path, headers).or_else(|| api.documents.answer(path, headers))
 }
 
@@ -312,45 +314,46 @@ async fn dispatch(State(api): State<Api>, request: Request) -> Response {
         return status::response(&HubError::Unauthenticated("Unauthorized".to_owned()), None);
     };
     let path = request.uri().path().trim_end_matches('/').to_owned();
-    if let Some(administered) = Administered::parse(&path) {
-        return administered.answer(&api, &who, request).await;
-    }
-    if request.method() == Method::GET {
-        if let Some(response) = documents(&api, &path, request.headers()) {
-            return response;
-        }
-        if let Some(view) = View::parse(&path) {
-            return match Query::parse(request.uri()) {
-                Ok(query) => view.answer(&api, &who, &query, request.headers()).await,
-                Err(error) => status::response(&error, None),
-            };
-        }
-    }
-    if let Some(View::Artifact { kind, namespace, name }) = View::parse(&path) {
-        let source = (kind, namespace, name);
-        let answer = match *request.method() {
-            Method::PUT => artifacts::take(&api, &who, source, request).await,
-            Method::HEAD => {
-                let (parts, _) = request.into_parts();
-                artifacts::head(&api, &who, source, &parts).await
+    let answer = match Place::at(&path) {
+        Some(Place::Fleet(route, fleet)) => {
+            if !route.methods.contains(&request.method().as_str()) {
+                return method_not_allowed().await;
             }
-            _ => return method_not_allowed().await,
-        };
-        return answer.unwrap_or_else(|error| status::response(&error, None));
-    }
-    if let Some((question, namespace)) = questions::at(&path) {
-        if request.method() != Method::POST {
-            return method_not_allowed().await;
+            match fleet {
+                Fleet::Administered(administered) => return administered.answer(&api, &who, request).await,
+                Fleet::View(view) => viewed(&api, &who, &view, request).await,
+            }
         }
-        let (parts, body) = request.into_parts();
-        return review::answer(&api, (question, namespace), &who, &parts.headers, body)
-            .await
-            .unwrap_or_else(|error| status::response(&error, None));
+        Some(Place::Document) => match documents(&api, &path, request.headers()) {
+            Some(response) if request.method() == Method::GET => Ok(response),
+            Some(_) => return method_not_allowed().await,
+            None => return status::not_found(None),
+        },
+        Some(Place::Question(question, namespace)) => {
+            if request.method() != Method::POST {
+                return method_not_allowed().await;
+            }
+            let (parts, body) = request.into_parts();
+            review::answer(&api, (question, namespace), &who, &parts.headers, body).await
+        }
+        Some(Place::Objects(target)) => return resources::handle(&api, &who, target, request).await,
+        None => return status::not_found(path::retired(&path).as_deref()),
+    };
+    answer.unwrap_or_else(|error| status::response(&error, None))
+}
+
+/// A view, or an artifact that is uploaded or looked for.
+async fn viewed(api: &Api, who: &Identity, view: &View<'_>, request: Request) -> Result<Response, HubError> {
+    if let View::Artifact { kind, namespace, name } = *view {
+        let source = (kind, namespace, name);
+        match *request.method() {
+            Method::PUT => return artifacts::take(api, who, source, request).await,
+            Method::HEAD => return artifacts::head(api, who, source, &request.into_parts().0).await,
+            _ => {}
+        }
     }
-    match path::parse(&path) {
-        Some(target) => resources::handle(&api, &who, target, request).await,
-        None => status::not_found(path::retired(&path).as_deref()),
-    }
+    let query = Query::parse(request.uri())?;
+    Ok(view.answer(api, who, &query, request.headers()).await)
 }
 
 async fn alive() -> &'static str {

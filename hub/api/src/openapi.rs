@@ -24,6 +24,26 @@ const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
 const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
 const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
 
+/// The paths that [`Documents`] are at.
+pub(crate) fn paths() -> Vec<String> {
+    let mut paths: Vec<String> = ["/openapi/v2", "/openapi/v3"].map(str::to_owned).into();
+    paths.extend(served().map(|(group, version)| format!("/openapi/v3/{}", prefix(group, version))));
+    paths
+}
+
+/// Every group and version, the core group's first.
+fn served() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let core = versions("").into_iter().map(|version| ("", version));
+    let named = groups()
+        .into_iter()
+        .flat_map(|group| versions(group).into_iter().map(move |version| (group, version)));
+    core.chain(named)
+}
+
+fn prefix(group: &str, version: &str) -> String {
+    if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
+}
+
 /// All documents, made once.
 pub(crate) struct Documents {
     by_path: BTreeMap<String, Bytes>,
@@ -35,13 +55,8 @@ impl Documents {
     pub(crate) fn new() -> Self {
         let mut by_path = BTreeMap::new();
         let mut paths = Map::new();
-        let core = versions("").into_iter().map(|version| ("", version));
-        let named = groups()
-            .into_iter()
-            .flat_map(|group| versions(group).into_iter().map(move |version| (group, version)));
-        for (group, version) in core.chain(named) {
-            let prefix =
-                if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") };
+        for (group, version) in served() {
+            let prefix = prefix(group, version);
             let document = document(group, version, &prefix);
             let hash = Digest::of(document.to_string().as_bytes()).hex();
             let url = format!("/openapi/v3/{prefix}?hash={hash}");

@@ -18,6 +18,33 @@ pub(crate) enum Subresource {
     Confirm,
 }
 
+/// Whether a kind has a subresource.
+type Has = fn(&Kind) -> bool;
+
+/// The subresources that there are, by name, with the kinds that have them.
+pub(crate) const SUBRESOURCES: [(&str, Subresource, Has); 4] = [
+    ("status", Subresource::Status, |kind| kind.status),
+    ("jointoken", Subresource::JoinToken, |kind| kind.id == KindId::Cluster),
+    ("confirm", Subresource::Confirm, |kind| kind.id.is_applier()),
+    ("token", Subresource::Token, |kind| kind.id == KindId::ServiceAccount),
+];
+
+impl Subresource {
+    /// The subresource of this name; none where the kind has none such.
+    fn of(kind: &Kind, name: &str) -> Option<Self> {
+        if name.is_empty() {
+            return Some(Self::None);
+        }
+        let found = SUBRESOURCES.iter().find(|(known, _, has)| *known == name && has(kind));
+        found.map(|(_, subresource, _)| *subresource)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn name(self) -> &'static str {
+        SUBRESOURCES.iter().find(|(_, known, _)| *known == self).map_or("", |(name, ..)| name)
+    }
+}
+
 /// What a path names.
 #[derive(Debug)]
 pub(crate) struct Target {
@@ -59,14 +86,7 @@ pub(crate) fn parse(path: &str) -> Option<Target> {
         }
         [] => return None,
     };
-    let subresource = match subresource {
-        "" => Subresource::None,
-        "status" if kind.status => Subresource::Status,
-        "jointoken" if kind.id == KindId::Cluster => Subresource::JoinToken,
-        "confirm" if kind.id.is_applier() => Subresource::Confirm,
-        "token" if kind.id == KindId::ServiceAccount => Subresource::Token,
-        _ => return None,
-    };
+    let subresource = Subresource::of(kind, subresource)?;
     // Names are DNS names, so nothing in them is ever percent-encoded: what is, is not a name.
     if name.contains('%') || namespace.contains('%') {
         return None;

@@ -3,8 +3,8 @@
 use axum::Json;
 use axum::body::Body;
 use axum::extract::Request;
+use axum::http::StatusCode;
 use axum::http::request::Parts;
-use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use roadstead_api::FieldError;
 use roadstead_body::APPLY;
@@ -50,33 +50,91 @@ pub(crate) async fn handle(api: &Api, who: &Identity, target: Target, request: R
     }
 }
 
-async fn route(call: Call<'_>, body: Body) -> Result<Response, HubError> {
-    let item = !call.target.address.name.is_empty();
-    let method = call.parts.method.clone();
-    match (call.target.subresource, &method) {
-        (Subresource::JoinToken, &Method::POST) => {
-            let headers = &call.parts.headers;
-            return onboarding::join_token(call.api, call.who, &call.target.address, headers, body).await;
+/// What may be done at a path of objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Get,
+    List,
+    /// A list that goes on.
+    Watch,
+    Create,
+    Update,
+    Patch,
+    Delete,
+    DeleteCollection,
+    /// Makes a join token of a Cluster.
+    JoinToken,
+    /// Makes a token of a service account.
+    Token,
+    /// Confirms deletions.
+    Confirm,
+}
+
+impl Verb {
+    /// As RBAC knows it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Create | Self::JoinToken | Self::Token | Self::Confirm => "create",
+            Self::Update => "update",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+            Self::DeleteCollection => "deletecollection",
         }
-        (Subresource::Token, &Method::POST) => {
-            let headers = &call.parts.headers;
-            return review::token_request(call.api, call.who, &call.target.address, headers, body).await;
-        }
-        (Subresource::Confirm, &Method::POST) => return call.confirm(body).await,
-        (Subresource::JoinToken | Subresource::Token | Subresource::Confirm, _) => return Ok(not_allowed()),
-        (Subresource::None | Subresource::Status, _) => {}
     }
-    let main = call.target.subresource == Subresource::None;
-    match (method, item) {
-        (Method::GET, true) => call.get().await,
-        (Method::GET, false) if call.query.flag("watch") => call.watch().await,
-        (Method::GET, false) => call.list().await,
-        (Method::POST, false) => call.create(body).await,
-        (Method::PUT, true) => call.update(body).await,
-        (Method::PATCH, true) => call.patch(body).await,
-        (Method::DELETE, true) if main => call.delete(body).await,
-        (Method::DELETE, false) => call.delete_collection(body).await,
-        _ => Ok(not_allowed()),
+}
+
+/// What is done at which paths, by subresource, whether one object is named, and method. A watch is a list that is asked to go
+/// on.
+pub(crate) const VERBS: [(Subresource, bool, &str, Verb); 14] = [
+    (Subresource::None, false, "GET", Verb::List),
+    (Subresource::None, false, "GET", Verb::Watch),
+    (Subresource::None, false, "POST", Verb::Create),
+    (Subresource::None, false, "DELETE", Verb::DeleteCollection),
+    (Subresource::None, true, "GET", Verb::Get),
+    (Subresource::None, true, "PUT", Verb::Update),
+    (Subresource::None, true, "PATCH", Verb::Patch),
+    (Subresource::None, true, "DELETE", Verb::Delete),
+    (Subresource::Status, true, "GET", Verb::Get),
+    (Subresource::Status, true, "PUT", Verb::Update),
+    (Subresource::Status, true, "PATCH", Verb::Patch),
+    (Subresource::JoinToken, true, "POST", Verb::JoinToken),
+    (Subresource::Token, true, "POST", Verb::Token),
+    (Subresource::Confirm, true, "POST", Verb::Confirm),
+];
+
+/// What a request asks to be done; none where the path does not have the method.
+fn verb(subresource: Subresource, item: bool, method: &str, watch: bool) -> Option<Verb> {
+    let mut found = VERBS.iter().filter(|(of, one, by, _)| (*of, *one, *by) == (subresource, item, method));
+    let (.., verb) = found.find(|(.., verb)| match verb {
+        Verb::List => !watch,
+        Verb::Watch => watch,
+        _ => true,
+    })?;
+    Some(*verb)
+}
+
+async fn route(call: Call<'_>, body: Body) -> Result<Response, HubError> {
+    let Target { address, subresource } = &call.target;
+    let method = call.parts.method.as_str();
+    let Some(verb) = verb(*subresource, !address.name.is_empty(), method, call.query.flag("watch")) else {
+        return Ok(not_allowed());
+    };
+    let headers = &call.parts.headers;
+    match verb {
+        Verb::Get => call.get().await,
+        Verb::List => call.list().await,
+        Verb::Watch => call.watch().await,
+        Verb::Create => call.create(body).await,
+        Verb::Update => call.update(body).await,
+        Verb::Patch => call.patch(body).await,
+        Verb::Delete => call.delete(body).await,
+        Verb::DeleteCollection => call.delete_collection(body).await,
+        Verb::JoinToken => onboarding::join_token(call.api, call.who, address, headers, body).await,
+        Verb::Token => review::token_request(call.api, call.who, address, headers, body).await,
+        Verb::Confirm => call.confirm(body).await,
     }
 }
 
@@ -87,6 +145,8 @@ fn not_allowed() -> Response {
 
 impl Call<'_> {
     async fn get(self) -> Result<Response, HubError> {
+        // Of a subresource the right to that is needed, too.
+        self.may("get")?;
         let object = self.api.hub.objects.get(self.who, &self.target.address).await?;
         Ok(Json(self.form.object(&self.target.address, object, self.api.hub.now())).into_response())
     }

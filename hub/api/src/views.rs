@@ -79,55 +79,7 @@ pub(crate) enum View<'a> {
     },
 }
 
-impl<'a> View<'a> {
-    /// The view that a path names.
-    pub(crate) fn parse(path: &'a str) -> Option<Self> {
-        let rest = path.strip_prefix("/fleet/v1/")?;
-        Some(match rest {
-            "openapi.json" => Self::Document,
-            "clusters" => Self::Clusters,
-            "health" => Self::Health,
-            "appliers" => Self::Appliers,
-            "kustomizations" => Self::Kustomizations,
-            "events" => Self::Events,
-            "inventory" => Self::Inventory,
-            "reconciliations" => Self::Attempts,
-            "drift" => Self::Drift,
-            "drift/objects" => Self::DriftedObjects,
-            "changes" => Self::Changes,
-            _ => {
-                let object = |rest: &'a str| {
-                    let (kind, rest) = rest.split_once('/')?;
-                    let (namespace, rest) = rest.split_once('/')?;
-                    let (name, view) = rest.split_once('/')?;
-                    Some((kind, namespace, name, view))
-                };
-                let sound = |part: &str| !part.is_empty() && !part.contains(['/', '%']);
-                if let Some(rest) = rest.strip_prefix("sources/") {
-                    let (kind, namespace, name, view) = object(rest)?;
-                    let is_sound = sound(kind) && sound(namespace) && sound(name) && view == "artifact";
-                    return is_sound.then_some(Self::Artifact { kind, namespace, name });
-                }
-                let (kind, namespace, name, view) = match rest.strip_prefix("appliers/") {
-                    Some(rest) => object(rest)?,
-                    // The path from before there were other kinds.
-                    None => {
-                        let (namespace, rest) =
-                            rest.strip_prefix("namespaces/")?.split_once("/kustomizations/")?;
-                        let (name, view) = rest.split_once('/')?;
-                        (kustomization(), namespace, name, view)
-                    }
-                };
-                let sound = sound(kind) && sound(namespace) && sound(name);
-                match view {
-                    "reconciliations" if sound => Self::Reconciliations { kind, namespace, name },
-                    "diff" if sound => Self::Diff { kind, namespace, name },
-                    _ => return None,
-                }
-            }
-        })
-    }
-
+impl View<'_> {
     pub(crate) async fn answer(
         &self,
         api: &Api,
@@ -389,33 +341,7 @@ fn stream(
 mod tests {
     use roadstead_model::{ApplierKey, InventoryKey};
 
-    use super::{View, parse_key};
-
-    #[test]
-    fn paths() {
-        assert!(matches!(View::parse("/fleet/v1/health"), Some(View::Health)));
-        let path = "/fleet/v1/namespaces/a/kustomizations/b/reconciliations";
-        let of = |path| match View::parse(path) {
-            Some(View::Reconciliations { kind, namespace, name }) => Some((kind, namespace, name)),
-            _ => None,
-        };
-        assert_eq!(of(path), Some(("Kustomization", "a", "b")));
-        assert_eq!(of("/fleet/v1/appliers/Any/a/b/reconciliations"), Some(("Any", "a", "b")));
-        for bad in [
-            "/fleet/v1",
-            "/fleet/v1/",
-            "/fleet/v2/health",
-            "/fleet/v1/namespaces//kustomizations/b/reconciliations",
-            "/fleet/v1/appliers/",
-            "/fleet/v1/appliers/Any/a/b",
-            "/fleet/v1/appliers/a/b/reconciliations",
-            "/fleet/v1/appliers//a/b/reconciliations",
-            "/fleet/v1/appliers/Any/a//reconciliations",
-            "/fleet/v1/appliers/Any/a/b/c/reconciliations",
-        ] {
-            assert!(View::parse(bad).is_none(), "{bad}");
-        }
-    }
+    use super::parse_key;
 
     #[test]
     fn keys_that_are_none() {

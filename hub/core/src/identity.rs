@@ -16,5 +16,5 @@ pub use auth::{Authenticator, Identity, MASTERS, account_user};
 pub use credentials::{MadeToken, TokenItem, TokenOrder};
 pub use impersonate::Impersonation;
 pub use permissions::AllowedRules;
-pub use roadstead_rbac::{Attributes, Decision, Resource};
+pub use roadstead_rbac::{Attributes, Decision, Named, Reach, Resource};
 pub use tokens::LookUp;

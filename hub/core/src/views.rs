@@ -1,11 +1,13 @@
 //! Read models for people and their tools, beside the resource API: the fleet, and what reconciliations did.
 
 mod artifacts;
+mod changes;
 pub(crate) mod diff;
 mod drift;
 pub(crate) mod fleet;
 mod lists;
 mod reconciliations;
+mod visible;
 
 use std::sync::Arc;
 
@@ -20,11 +22,11 @@ use crate::delivery::Builds;
 use crate::identity::Identity;
 
 pub use artifacts::{ArtifactHead, WhichArtifact};
+pub use changes::{FleetChange, FleetWatch};
 pub use diff::{BuildDiff, DiffedBuild, DiffedField, DiffedObject};
 pub use drift::{DriftField, DriftItem};
 pub use fleet::{
-    AttemptItem, ClusterItem, FleetChange, FleetPage, FleetWatch, HealthCount, InventoryItem, MAX_ITEMS,
-    MAX_NAMES, ReadyState,
+    AttemptItem, ClusterItem, FleetPage, HealthCount, InventoryItem, MAX_ITEMS, MAX_NAMES, ReadyState,
 };
 pub use lists::{ApplierItem, EventItem, ObjectName};
 pub use reconciliations::{ReconciliationView, Reconciliations, ReconciliationsOptions};

@@ -65,7 +65,7 @@ async fn drift(site: &Site) -> Result<Vec<FleetAttempt>> {
         drift: true,
         before: None,
     };
-    Ok(site.store.attempts(&filter, 100).await?)
+    Ok(site.store.attempts(&filter, None, 100).await?)
 }
 
 #[tokio::test]

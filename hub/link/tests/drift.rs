@@ -70,7 +70,7 @@ async fn says(site: &Site, uid: ResourceUid, type_: &str) -> Result<Option<Strin
 async fn ongoing(site: &Site) -> Result<Vec<String>> {
     let filter = DriftFilter { ongoing: true, ..DriftFilter::default() };
     let mut names: Vec<String> =
-        site.store.drift(&filter, 100).await?.into_iter().map(|drift| drift.object.name).collect();
+        site.store.drift(&filter, None, 100).await?.into_iter().map(|drift| drift.object.name).collect();
     names.sort();
     Ok(names)
 }

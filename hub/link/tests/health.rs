@@ -67,7 +67,7 @@ async fn healthy(site: &Site, key: &DispatchKey) -> Result<(String, i64)> {
 /// What views show of the objects.
 async fn shown(site: &Site) -> Result<Vec<(String, String)>> {
     let filter = InventoryFilter::default();
-    let found = site.store.search_inventory(&filter, None, 100).await?;
+    let found = site.store.search_inventory(&filter, None, None, 100).await?;
     Ok(found.into_iter().map(|owned| (owned.object.name, owned.health.unwrap_or_default())).collect())
 }
 

@@ -4,6 +4,7 @@
 use jiff::Timestamp;
 use roadstead_model::{
     ApplierRef, ApplierUid, ClusterUid, Digest, DriftFilter, DriftedObject, FieldDrift, ObjectRef, Reason,
+    Visible,
 };
 use serde::Serialize;
 use sqlx::Row as _;
@@ -244,11 +245,17 @@ impl Store {
         .map_err(StoreError::query("look whether a dispatch was applied before"))
     }
 
-    /// Objects that differ or differed, on the whole fleet, the latest first.
+    /// Objects that differ or differed, on the whole fleet, the latest first; of appliers that are visible, where it is said which
+    /// are.
     ///
     /// # Errors
     /// Where the database refuses.
-    pub async fn drift(&self, filter: &DriftFilter, limit: i64) -> Result<Vec<FleetDrift>, StoreError> {
+    pub async fn drift(
+        &self,
+        filter: &DriftFilter,
+        visible: Option<&Visible>,
+        limit: i64,
+    ) -> Result<Vec<FleetDrift>, StoreError> {
         let what = "look for drift";
         let rows = sqlx::query(
             "SELECT coalesce(c.name, '') AS cluster, k.kind AS applier_kind, k.namespace AS applier_namespace, k.name AS applier,
@@ -258,6 +265,8 @@ impl Store {
              WHERE ($1 = '' OR c.name = $1) AND ($2 = '' OR k.kind = $2) AND ($3 = '' OR k.namespace = $3)
                    AND ($4 = '' OR k.name = $4) AND (NOT $5 OR d.ended_at IS NULL)
                    AND ($6::timestamptz IS NULL OR d.last_seen < $6)
+                   AND ($8::text[] IS NULL OR k.kind = ANY ($8)
+                        OR k.kind || '/' || k.namespace IN (SELECT unnest($9::text[])))
              ORDER BY d.last_seen DESC, d.id DESC LIMIT $7",
         )
         .bind(&filter.cluster)
@@ -267,6 +276,8 @@ impl Store {
         .bind(filter.ongoing)
         .bind(filter.before.map(to_sql))
         .bind(limit)
+        .bind(visible.map(|visible| visible.kinds.as_slice()))
+        .bind(visible.map(|visible| visible.places.as_slice()))
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query(what))?;

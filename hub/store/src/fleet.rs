@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use roadstead_api::{KindId, PipelineRole};
 use roadstead_model::{
     ApplierFilter, ApplierKey, ApplierRef, AttemptFilter, ChangeSet, ClusterUid, EventFilter,
-    InventoryFilter, InventoryKey, ObjectRef, Trigger,
+    InventoryFilter, InventoryKey, ObjectRef, Trigger, Visible,
 };
 use serde_json::Value;
 use sqlx::Row;
@@ -123,13 +123,14 @@ pub struct ApplierRow {
 }
 
 impl Store {
-    /// Up to `limit` owned objects behind `after`.
+    /// Up to `limit` owned objects behind `after`; of appliers that are visible, where it is said which are.
     ///
     /// # Errors
     /// Where the database fails.
     pub async fn search_inventory(
         &self,
         filter: &InventoryFilter,
+        visible: Option<&Visible>,
         after: Option<&InventoryKey>,
         limit: i64,
     ) -> Result<Vec<OwnedObject>, StoreError> {
@@ -149,6 +150,8 @@ impl Store {
              AND ($6 = '' OR c.name = $6) AND ($7 = '' OR i.kind = $7) AND ($8 = '' OR i.namespace = $8) \
              AND ($9 = '' OR strpos(i.name, $9) > 0) AND ($10 = '' OR k.namespace = $10) AND ($11 = '' OR k.name = $11) \
              AND i.labels @> $13 AND i.labels ?& $14 AND ($15 = '' OR k.kind = $15) \
+             AND ($16::text[] IS NULL OR k.kind = ANY ($16) \
+             OR k.kind || '/' || k.namespace IN (SELECT unnest($17::text[]))) \
              ORDER BY i.cluster_uid, i.api_group, i.kind, i.namespace, i.name LIMIT $12) found \
              LEFT JOIN LATERAL (SELECT r.health ->> concat_ws('/', found.kind, nullif(found.namespace, ''), found.name) \
              AS health FROM reconciliation r WHERE r.applier = found.applier AND r.health IS NOT NULL \
@@ -172,18 +175,20 @@ impl Store {
         .bind(Json(&filter.labels))
         .bind(&filter.label_keys)
         .bind(&filter.applier_kind)
+        .bind(visible.map(|visible| visible.kinds.as_slice()))
+        .bind(visible.map(|visible| visible.places.as_slice()))
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query(what))?;
         rows.iter().map(owned).collect::<Result<_, _>>().map_err(StoreError::query(what))
     }
 
-    /// How many appliers, sources and Clusters are in which state, by namespace and cluster. An applier that
-    /// names a kubeconfig is for the Cluster that came on board by it.
+    /// How many appliers, sources and Clusters are in which state, by namespace and cluster; of those that are visible, where it is
+    /// said which are. An applier that names a kubeconfig is for the Cluster that came on board by it.
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn health_counts(&self) -> Result<Vec<HealthCount>, StoreError> {
+    pub async fn health_counts(&self, visible: Option<&Visible>) -> Result<Vec<HealthCount>, StoreError> {
         sqlx::query_as(
             "SELECT kind, namespace, cluster, coalesce(ready ->> 'status', '') AS ready, \
              coalesce(ready ->> 'reason', '') AS reason, suspended, count(*) AS count, \
@@ -194,11 +199,16 @@ impl Store {
                    FROM resource r LEFT JOIN resource c \
                    ON r.kind = ANY ($1) AND c.kind = 'Cluster' AND c.kubeconfig = r.kubeconfig \
                    LEFT JOIN lost_cluster lost ON r.kind = ANY ($1) AND lost.name = coalesce(c.name, r.cluster_ref) \
-                   WHERE r.kind = 'Cluster' OR r.kind = ANY ($1) OR r.kind = ANY ($2)) states \
+                   WHERE (r.kind = 'Cluster' OR r.kind = ANY ($1) OR r.kind = ANY ($2)) \
+                   AND ($3::text[] IS NULL OR r.kind = ANY ($3) OR r.kind || '/' || r.namespace IN (SELECT unnest($4::text[])) \
+                        OR (r.kind = 'Cluster' AND r.name IN (SELECT unnest($5::text[]))))) states \
              GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 1, 2, 3, 4, 5, 6",
         )
         .bind(kinds(PipelineRole::Applier))
         .bind(kinds(PipelineRole::Source))
+        .bind(visible.map(|visible| visible.kinds.as_slice()))
+        .bind(visible.map(|visible| visible.places.as_slice()))
+        .bind(visible.map(|visible| visible.clusters.as_slice()))
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query("count what is Ready"))
@@ -208,7 +218,11 @@ impl Store {
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn health_counts_of(&self, clusters: &[String]) -> Result<Vec<HealthCount>, StoreError> {
+    pub async fn health_counts_of(
+        &self,
+        clusters: &[String],
+        visible: Option<&Visible>,
+    ) -> Result<Vec<HealthCount>, StoreError> {
         sqlx::query_as(
             "SELECT kind, namespace, cluster, coalesce(ready ->> 'status', '') AS ready, \
              coalesce(ready ->> 'reason', '') AS reason, suspended, count(*) AS count, \
@@ -217,30 +231,41 @@ impl Store {
                    shown_ready(r.ready, r.object, lost.since) AS ready \
                    FROM resource r LEFT JOIN lost_cluster lost ON lost.name = r.cluster_ref \
                    WHERE r.kind = ANY ($2) AND r.cluster_ref = ANY ($1) AND r.kubeconfig IS NULL \
+                   AND ($3::text[] IS NULL OR r.kind = ANY ($3) OR r.kind || '/' || r.namespace IN (SELECT unnest($4::text[]))) \
                    UNION ALL \
                    SELECT r.kind, r.namespace, c.name, r.suspended, shown_ready(r.ready, r.object, lost.since) \
                    FROM resource c JOIN resource r ON r.kubeconfig = c.kubeconfig \
                    LEFT JOIN lost_cluster lost ON lost.uid = c.uid \
-                   WHERE c.kind = 'Cluster' AND c.name = ANY ($1) AND r.kind = ANY ($2)) states \
+                   WHERE c.kind = 'Cluster' AND c.name = ANY ($1) AND r.kind = ANY ($2) \
+                   AND ($3::text[] IS NULL OR r.kind = ANY ($3) OR r.kind || '/' || r.namespace IN (SELECT unnest($4::text[])))) states \
              GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 1, 2, 3, 4, 5, 6",
         )
         .bind(clusters)
         .bind(kinds(PipelineRole::Applier))
+        .bind(visible.map(|visible| visible.kinds.as_slice()))
+        .bind(visible.map(|visible| visible.places.as_slice()))
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query("count what is Ready on some clusters"))
     }
 
-    /// How many objects each cluster has of ours: all clusters, or these.
+    /// How many objects each cluster has of ours: all clusters, or these; of appliers that are visible, where it is said which are.
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn object_counts(&self, of: Option<&[Uuid]>) -> Result<Vec<(ClusterUid, i64)>, StoreError> {
+    pub async fn object_counts(
+        &self,
+        of: Option<&[Uuid]>,
+        visible: Option<&Visible>,
+    ) -> Result<Vec<(ClusterUid, i64)>, StoreError> {
         let rows: Vec<(Uuid, i64)> = sqlx::query_as(
-            "SELECT cluster_uid, count(*) FROM inventory WHERE $1::uuid[] IS NULL OR cluster_uid = ANY ($1) \
-             GROUP BY cluster_uid",
+            "SELECT cluster_uid, count(*) FROM inventory i WHERE ($1::uuid[] IS NULL OR cluster_uid = ANY ($1)) \
+             AND ($2::text[] IS NULL OR EXISTS (SELECT FROM resource k WHERE k.uid = i.applier AND (k.kind = ANY ($2) \
+                  OR k.kind || '/' || k.namespace IN (SELECT unnest($3::text[]))))) GROUP BY cluster_uid",
         )
         .bind(of)
+        .bind(visible.map(|visible| visible.kinds.as_slice()))
+        .bind(visible.map(|visible| visible.places.as_slice()))
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query("count what clusters have"))?;
@@ -273,7 +298,8 @@ impl Store {
             .collect()
     }
 
-    /// Up to `limit` appliers of these kinds behind `after`, as far as lists show them: by namespace, name and kind.
+    /// Up to `limit` appliers of these kinds behind `after`, as far as lists show them: by namespace, name and kind. Only what is
+    /// visible, where it is said what is.
     ///
     /// # Errors
     /// Where the database fails.
@@ -281,6 +307,7 @@ impl Store {
         &self,
         of: &[KindId],
         filter: &ApplierFilter,
+        visible: Option<&Visible>,
         after: Option<&ApplierKey>,
         limit: i64,
     ) -> Result<Vec<ApplierRow>, StoreError> {
@@ -309,6 +336,8 @@ impl Store {
                   WHERE split_part(used, '/', 1) = ANY ($3) AND ($10 = '' OR split_part(used, '/', 1) = $10) \
                   AND ($11 = '' OR split_part(used, '/', 2) = $11) AND ($12 = '' OR split_part(used, '/', 3) = $12))) \
              AND ($13 = '' OR CASE WHEN r.suspended THEN 'Suspended' ELSE coalesce(shown_ready(r.ready, r.object, lost.since) ->> 'status', 'Unknown') END = $13) \
+             AND ($15::text[] IS NULL OR r.kind = ANY ($15) \
+             OR r.kind || '/' || r.namespace IN (SELECT unnest($16::text[]))) \
              ORDER BY r.namespace COLLATE \"C\", r.name COLLATE \"C\" LIMIT $14) found \
              ORDER BY found.namespace COLLATE \"C\", found.name COLLATE \"C\", found.kind COLLATE \"C\" LIMIT $14",
         )
@@ -326,18 +355,27 @@ impl Store {
         .bind(&filter.source_name)
         .bind(&filter.state)
         .bind(limit)
+        .bind(visible.map(|visible| visible.kinds.as_slice()))
+        .bind(visible.map(|visible| visible.places.as_slice()))
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query("look for appliers"))
     }
 
-    /// Up to `limit` Events, those that last happened last first, as they are stored.
+    /// Up to `limit` Events, those that last happened last first, as they are stored; those that are visible, where it is said
+    /// which are.
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn latest_events(&self, filter: &EventFilter, limit: i64) -> Result<Vec<Value>, StoreError> {
+    pub async fn latest_events(
+        &self,
+        filter: &EventFilter,
+        visible: Option<&Visible>,
+        limit: i64,
+    ) -> Result<Vec<Value>, StoreError> {
         sqlx::query_scalar(
             "SELECT object FROM resource WHERE kind = 'Event' \
+             AND ($7::text[] IS NULL OR kind = ANY ($7) OR kind || '/' || namespace IN (SELECT unnest($8::text[]))) \
              AND ($1 = '' OR object #>> '{involvedObject,kind}' = $1) \
              AND ($2 = '' OR coalesce(object #>> '{involvedObject,namespace}', '') = $2) \
              AND ($3 = '' OR strpos(object #>> '{involvedObject,name}', $3) > 0) AND ($4 = '' OR object ->> 'type' = $4) \
@@ -349,18 +387,21 @@ impl Store {
         .bind(&filter.type_)
         .bind(filter.before.map(|at| format!("{at:.0}")).unwrap_or_default())
         .bind(limit)
+        .bind(visible.map(|visible| visible.kinds.as_slice()))
+        .bind(visible.map(|visible| visible.places.as_slice()))
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query("look for events"))
     }
 
-    /// Up to `limit` attempts, the newest first.
+    /// Up to `limit` attempts, the newest first; of appliers that are visible, where it is said which are.
     ///
     /// # Errors
     /// Where the database fails.
     pub async fn attempts(
         &self,
         filter: &AttemptFilter,
+        visible: Option<&Visible>,
         limit: i64,
     ) -> Result<Vec<FleetAttempt>, StoreError> {
         let what = "look for reconciliations";
@@ -372,6 +413,8 @@ impl Store {
              LEFT JOIN resource c ON c.uid = r.cluster_uid \
              WHERE ($1 = '' OR k.namespace = $1) AND ($2 = '' OR c.name = $2) \
              AND ($7 = '' OR k.kind = $7) AND ($8 = '' OR k.name = $8) \
+             AND ($9::text[] IS NULL OR k.kind = ANY ($9) \
+             OR k.kind || '/' || k.namespace IN (SELECT unnest($10::text[]))) \
              AND (NOT $3 OR (r.finished_at IS NOT NULL AND r.reason <> 'ReconciliationSucceeded')) \
              AND ($4::timestamptz IS NULL OR r.started_at < $4) \
              AND (NOT $5 OR (r.finished_at IS NOT NULL AND NOT r.deletes AND NOT r.reads AND \
@@ -391,6 +434,8 @@ impl Store {
         .bind(limit)
         .bind(&filter.applier_kind)
         .bind(&filter.applier)
+        .bind(visible.map(|visible| visible.kinds.as_slice()))
+        .bind(visible.map(|visible| visible.places.as_slice()))
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query(what))?;

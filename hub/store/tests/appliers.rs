@@ -3,7 +3,7 @@
 use anyhow::Result;
 use roadstead_api::{KindId, Reference};
 use roadstead_hub_store::{Key, Sealer, Store};
-use roadstead_model::{ApplierFilter, ApplierKey};
+use roadstead_model::{ApplierFilter, ApplierKey, Visible};
 use roadstead_tests::TestDatabase;
 
 /// Kinds that stand for those of appliers, whichever of those there are: the statement is given its kinds.
@@ -35,9 +35,20 @@ async fn insert(database: &TestDatabase, kind: KindId, namespace: &str, name: &s
 
 /// All that there is, page by page, as `namespace/name Kind`.
 async fn pages(store: &Store, kinds: &[KindId], filter: &ApplierFilter, size: i64) -> Result<Vec<String>> {
+    pages_of(store, kinds, filter, None, size).await
+}
+
+/// The same, of what is visible.
+async fn pages_of(
+    store: &Store,
+    kinds: &[KindId],
+    filter: &ApplierFilter,
+    visible: Option<&Visible>,
+    size: i64,
+) -> Result<Vec<String>> {
     let (mut found, mut after) = (Vec::new(), None);
     loop {
-        let rows = store.applier_rows(kinds, filter, after.as_ref(), size).await?;
+        let rows = store.applier_rows(kinds, filter, visible, after.as_ref(), size).await?;
         let Some(last) = rows.last() else { return Ok(found) };
         assert!(i64::try_from(rows.len())? <= size);
         after = Some(ApplierKey(last.namespace.clone(), last.name.clone(), last.kind.clone()));
@@ -108,7 +119,19 @@ async fn pages_across_kinds_have_one_order_and_miss_nothing() -> Result<()> {
     ] {
         assert_eq!(pages(&store, &KINDS, &filter, 2).await?, want, "{filter:?}");
     }
-    let rows = store.applier_rows(&KINDS, &every, None, 1).await?;
+    // A kind everywhere, and others in some namespaces: each page is full, whatever lies between.
+    let visible = Visible {
+        kinds: vec!["Bucket".to_owned()],
+        places: vec!["Kustomization/b".to_owned(), "GitRepository/none".to_owned()],
+        ..Visible::default()
+    };
+    let want = ["a/web Bucket", "b/Z Kustomization", "b/web Kustomization", "c/last Bucket"];
+    for size in 1..=5 {
+        assert_eq!(pages_of(&store, &KINDS, &every, Some(&visible), size).await?, want, "pages of {size}");
+    }
+    let nothing = Visible::default();
+    assert!(pages_of(&store, &KINDS, &every, Some(&nothing), 2).await?.is_empty());
+    let rows = store.applier_rows(&KINDS, &every, None, None, 1).await?;
     assert_eq!(rows[0].sources, ["GitRepository/infra/of-db"]);
     Ok(())
 }

@@ -93,7 +93,7 @@ impl Site {
     }
 
     async fn all(&self) -> Result<Vec<FleetDrift>> {
-        Ok(self.store.drift(&DriftFilter::default(), 100).await?)
+        Ok(self.store.drift(&DriftFilter::default(), None, 100).await?)
     }
 }
 
@@ -151,14 +151,14 @@ async fn what_is_reported_goes_on_until_it_is_settled() -> Result<()> {
     drop(tx);
     let ongoing =
         |cluster: &str| DriftFilter { ongoing: true, cluster: cluster.to_owned(), ..DriftFilter::default() };
-    ensure!(site.store.drift(&ongoing(""), 100).await?.len() == 2);
+    ensure!(site.store.drift(&ongoing(""), None, 100).await?.len() == 2);
     ensure!(site.settle(&[object("two")], now).await?);
-    let left = site.store.drift(&ongoing("edge"), 100).await?;
+    let left = site.store.drift(&ongoing("edge"), None, 100).await?;
     ensure!(
         left.len() == 1 && left[0].object == object("two") && left[0].fields == field("by hand"),
         "{left:#?}"
     );
-    ensure!(site.store.drift(&ongoing("another"), 100).await?.is_empty());
+    ensure!(site.store.drift(&ongoing("another"), None, 100).await?.is_empty());
     ensure!(site.store.trim_drift(0).await? == 1, "what goes on is not forgotten");
     // With its applier it goes.
     sqlx::query("DELETE FROM resource WHERE name = 'app'")

@@ -9,7 +9,10 @@ use roadstead_api::{Kind, KindId, annotated};
 use roadstead_hub_store::{Store, Stored, TokenText};
 use roadstead_model::ApplierRef;
 pub use roadstead_rbac::MASTERS;
-use roadstead_rbac::{Attributes, Decision, GrantError, PolicyRule, Resource, User, Write, rule_allows};
+use roadstead_rbac::{
+    Attributes, Decision, GrantError, Named, PolicyRule, Reach, Resource, User, Write, rule_allows,
+};
+use tokio::sync::watch;
 use zeroize::Zeroizing;
 
 use crate::HubError;
@@ -189,6 +192,33 @@ impl Identity {
     /// [`HubError::Forbidden`] where it may not, with who wanted what where.
     pub fn authorize_resource(&self, asked: &Resource<'_>) -> Result<(), HubError> {
         if self.may(&Attributes::Resource(*asked)) { Ok(()) } else { Err(self.refusal(asked)) }
+    }
+
+    /// In which namespaces this identity may do this with all objects of a namespaced kind.
+    #[must_use]
+    pub fn reach(&self, verb: &str, kind: &Kind) -> Reach {
+        let asked = Resource { verb, group: kind.group(), resource: kind.plural, ..Resource::default() };
+        match self.permissions.of(self) {
+            _ if self.may(&Attributes::Resource(asked)) => Reach::All,
+            Some(permissions) => permissions.reach(self.subject(), asked),
+            None => Reach::Namespaces(Vec::new()),
+        }
+    }
+
+    /// With which objects of a kind of the cluster scope this identity may do this.
+    #[must_use]
+    pub fn named(&self, verb: &str, kind: &Kind) -> Named {
+        let asked = Resource { verb, group: kind.group(), resource: kind.plural, ..Resource::default() };
+        match self.permissions.of(self) {
+            _ if self.may(&Attributes::Resource(asked)) => Named::All,
+            Some(permissions) => permissions.named(self.subject(), asked),
+            None => Named::Names(Vec::new()),
+        }
+    }
+
+    /// Tells each time that the stored roles and bindings change; none where this identity's rights do not lie in them.
+    pub(crate) fn changes_of_rights(&self) -> Option<watch::Receiver<u64>> {
+        self.permissions.of(self).map(Permissions::changes)
     }
 
     /// The refusal of a request for objects, in Kubernetes' words.

@@ -8,7 +8,9 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use roadstead_api::KindId;
 use roadstead_hub_store::{Event, EventType, Filter, Part, Store, Stored, WatchError, Watcher};
-use roadstead_rbac::{Attributes, Change, Decision, GrantError, Limits, Policy, PolicyRule, User, Write};
+use roadstead_rbac::{
+    Attributes, Change, Decision, GrantError, Limits, Named, Policy, PolicyRule, Reach, Resource, User, Write,
+};
 use tokio::sync::{Mutex, watch};
 
 use crate::HubError;
@@ -131,6 +133,14 @@ impl Permissions {
 
     pub(super) fn allows(&self, user: User<'_>, asked: &Attributes<'_>) -> bool {
         self.policy().allows(user, asked)
+    }
+
+    pub(super) fn reach(&self, user: User<'_>, asked: Resource<'_>) -> Reach {
+        self.policy().reach(user, asked)
+    }
+
+    pub(super) fn named(&self, user: User<'_>, asked: Resource<'_>) -> Named {
+        self.policy().named(user, asked)
     }
 
     pub(super) fn rules_for(&self, user: User<'_>, namespace: &str) -> AllowedRules {

@@ -10,7 +10,7 @@ use crate::HubError;
 use crate::identity::Identity;
 use crate::views::fleet::MAX_ITEMS;
 use crate::views::lists::ObjectName;
-use crate::views::{Views, known_applier_kind};
+use crate::views::{Views, known_applier_kind, visible};
 
 /// An object that differs, or differed, from what was applied.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
@@ -113,9 +113,9 @@ impl Views {
         filter: &DriftFilter,
         limit: i64,
     ) -> Result<Vec<DriftItem>, HubError> {
-        self.authorize_fleet(who)?;
+        let visible = visible::appliers(who, &filter.applier_namespace)?;
         known_applier_kind(&filter.applier_kind)?;
-        let found = self.store.drift(filter, limit.clamp(1, MAX_ITEMS)).await?;
+        let found = self.store.drift(filter, visible.as_ref(), limit.clamp(1, MAX_ITEMS)).await?;
         Ok(found.into_iter().map(DriftItem::from).collect())
     }
 }

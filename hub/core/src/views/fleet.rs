@@ -1,13 +1,13 @@
-//! Fleet views: read models that span clusters. Whoever may list Kustomizations of all namespaces may read them; for those of
-//! one kind of applier, whoever may list that kind.
+//! Fleet views: read models that span clusters. Each shows of the appliers, sources and Events those that whoever asks may list,
+//! and of the Clusters those that they may get; whoever may see none of them is refused.
 
 use std::collections::BTreeMap;
 
-use roadstead_api::{Cluster, KindId, PipelineRole, Time};
-use roadstead_hub_store::{ConnectionTimes, Event, Filter, FleetAttempt, Part, Store, Stored, Watcher};
+use roadstead_api::{Cluster, KindId, Time};
+use roadstead_hub_store::{ConnectionTimes, Filter, FleetAttempt, Part, Stored};
 use roadstead_model::{
     Action, AttemptFilter, ChangeSet, ClusterUid, GoDuration, InventoryFilter, InventoryKey, ObjectResult,
-    Trigger,
+    Trigger, Visible,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -16,10 +16,9 @@ use serde_json::Value;
 use crate::HubError;
 use crate::identity::Identity;
 use crate::objects::conditions::READY;
-use crate::objects::reads::watch_error;
 use crate::schemas::ObjectResultSchema;
 use crate::views::lists::ObjectName;
-use crate::views::{Views, known_applier_kind};
+use crate::views::{Views, known_applier_kind, visible};
 
 /// What one page of a view holds at most.
 pub const MAX_ITEMS: i64 = 500;
@@ -157,30 +156,6 @@ pub struct AttemptItem {
     pub changed: ChangeSet,
 }
 
-/// A change of an object of the hub, as the stream of changes tells it.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct FleetChange {
-    /// `ADDED`, `MODIFIED` or `DELETED`.
-    #[serde(rename = "type")]
-    pub type_: &'static str,
-    /// Kind of the object.
-    pub kind: String,
-    /// Namespace of the object; empty for Clusters.
-    pub namespace: String,
-    /// Name of the object.
-    pub name: String,
-    /// Its version: the stream can be taken up behind it.
-    pub resource_version: String,
-    /// The Cluster that it is, or is for; empty for sources.
-    pub cluster: String,
-    /// Whether it is suspended.
-    pub suspended: bool,
-    /// What its Ready condition says.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ready: Option<ReadyState>,
-}
-
 /// A page of a view.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[schemars(rename = "{T}Page")]
@@ -195,7 +170,7 @@ pub struct FleetPage<T> {
 /// Objects that an attempt names.
 const MAX_CHANGED: usize = 100;
 
-fn ready_state(object: &Value) -> Option<ReadyState> {
+pub(super) fn ready_state(object: &Value) -> Option<ReadyState> {
     let conditions = object.pointer("/status/conditions")?.as_array()?;
     conditions.iter().find(|condition| condition["type"] == READY).map(ready_of)
 }
@@ -251,12 +226,6 @@ impl From<roadstead_hub_store::HealthCount> for HealthCount {
 }
 
 impl Views {
-    /// Whether somebody may list the appliers of all namespaces: the views show what all of them did.
-    pub(crate) fn authorize_fleet(&self, who: &Identity) -> Result<(), HubError> {
-        KindId::of_role(PipelineRole::Applier)
-            .try_for_each(|kind| who.authorize("list", kind.get(), "", "", ""))
-    }
-
     /// A page of owned objects; the next begins behind the key.
     ///
     /// # Errors
@@ -268,10 +237,10 @@ impl Views {
         after: Option<&InventoryKey>,
         limit: i64,
     ) -> Result<(Vec<InventoryItem>, Option<InventoryKey>), HubError> {
-        self.authorize_fleet(who)?;
+        let visible = visible::appliers(who, &filter.applier_namespace)?;
         known_applier_kind(&filter.applier_kind)?;
         let limit = limit.clamp(1, MAX_ITEMS);
-        let mut found = self.store.search_inventory(filter, after, limit + 1).await?;
+        let mut found = self.store.search_inventory(filter, visible.as_ref(), after, limit + 1).await?;
         let full = i64::try_from(found.len()).unwrap_or(i64::MAX) > limit;
         if full {
             found.pop();
@@ -297,11 +266,11 @@ impl Views {
     /// # Errors
     /// [`HubError::Forbidden`]. Where the database fails.
     pub async fn health(&self, who: &Identity) -> Result<Vec<HealthCount>, HubError> {
-        self.authorize_fleet(who)?;
-        Ok(self.store.health_counts().await?.into_iter().map(HealthCount::from).collect())
+        let visible = visible::everything(who)?;
+        Ok(self.store.health_counts(visible.as_ref()).await?.into_iter().map(HealthCount::from).collect())
     }
 
-    /// All clusters with what is on them, by name; or those of these names.
+    /// All clusters with what is on them, by name; or those of these names. Of those that `who` may see, with what they may see there.
     ///
     /// # Errors
     /// [`HubError::Forbidden`]. Too many names. Where the database fails.
@@ -310,30 +279,27 @@ impl Views {
         who: &Identity,
         names: Option<&[String]>,
     ) -> Result<Vec<ClusterItem>, HubError> {
-        self.authorize_fleet(who)?;
-        who.authorize("list", KindId::Cluster.get(), "", "", "")?;
-        let mut found = Vec::new();
-        if let Some(names) = names {
-            if names.len() > MAX_NAMES {
-                return Err(HubError::BadRequest(format!("names: at most {MAX_NAMES} at once")));
-            }
-            for name in names {
-                found.extend(self.store.get(KindId::Cluster, "", name).await?);
-            }
-        } else {
-            let all = Filter::default();
-            self.store
-                .list_each(KindId::Cluster, &all, Part::default(), i64::MAX, |stored| found.push(stored))
-                .await?;
+        let seen = visible::clusters(who);
+        if seen.as_ref().is_some_and(Vec::is_empty) {
+            who.authorize("list", KindId::Cluster.get(), "", "", "")?;
         }
-        let uids: Option<Vec<_>> = names.map(|_| found.iter().map(|stored| stored.uid.0).collect());
-        let objects: BTreeMap<ClusterUid, i64> =
-            self.store.object_counts(uids.as_deref()).await?.into_iter().collect();
+        // Whoever sees a cluster and no applier is told that there is nothing on it.
+        let visible = match visible::appliers(who, "") {
+            Err(HubError::Forbidden(_)) => Some(Visible::default()),
+            visible => visible?,
+        };
+        let found = self.found_clusters(names, seen.as_deref()).await?;
+        let is_part = names.is_some() || seen.is_some();
+        let uids: Option<Vec<_>> = is_part.then(|| found.iter().map(|stored| stored.uid.0).collect());
+        let objects = self.store.object_counts(uids.as_deref(), visible.as_ref()).await?;
+        let objects: BTreeMap<ClusterUid, i64> = objects.into_iter().collect();
         let connections: BTreeMap<ClusterUid, ConnectionTimes> =
             self.store.connections(uids.as_deref()).await?.into_iter().collect();
-        let counts = match names {
-            Some(names) => self.store.health_counts_of(names).await?,
-            None => self.store.health_counts().await?,
+        let counts = if is_part {
+            let names: Vec<String> = found.iter().map(|stored| stored.name.clone()).collect();
+            self.store.health_counts_of(&names, visible.as_ref()).await?
+        } else {
+            self.store.health_counts(visible.as_ref()).await?
         };
         let mut loads = loads(counts);
         let mut items = Vec::with_capacity(found.len());
@@ -359,6 +325,36 @@ impl Views {
         Ok(items)
     }
 
+    /// The Clusters of these names, or all, by name; where it is said which are seen, of those.
+    async fn found_clusters(
+        &self,
+        names: Option<&[String]>,
+        seen: Option<&[String]>,
+    ) -> Result<Vec<Stored>, HubError> {
+        let is_seen = |name: &String| seen.is_none_or(|seen| seen.contains(name));
+        let mut found = Vec::new();
+        match names {
+            Some(names) if names.len() > MAX_NAMES => {
+                return Err(HubError::BadRequest(format!("names: at most {MAX_NAMES} at once")));
+            }
+            Some(names) => {
+                for name in names.iter().filter(|name| is_seen(name)) {
+                    found.extend(self.store.get(KindId::Cluster, "", name).await?);
+                }
+            }
+            None => {
+                let each = |stored: Stored| {
+                    if is_seen(&stored.name) {
+                        found.push(stored);
+                    }
+                };
+                let all = Filter::default();
+                self.store.list_each(KindId::Cluster, &all, Part::default(), i64::MAX, each).await?;
+            }
+        }
+        Ok(found)
+    }
+
     /// A page of attempts, the newest first.
     ///
     /// # Errors
@@ -369,24 +365,10 @@ impl Views {
         filter: &AttemptFilter,
         limit: i64,
     ) -> Result<Vec<AttemptItem>, HubError> {
-        self.authorize_fleet(who)?;
+        let visible = visible::appliers(who, &filter.applier_namespace)?;
         known_applier_kind(&filter.applier_kind)?;
-        let found = self.store.attempts(filter, limit.clamp(1, MAX_ITEMS)).await?;
+        let found = self.store.attempts(filter, visible.as_ref(), limit.clamp(1, MAX_ITEMS)).await?;
         Ok(found.into_iter().map(attempt_item).collect())
-    }
-
-    /// The changes of what the fleet views show: from a version on, or (none) from now on.
-    ///
-    /// # Errors
-    /// [`HubError::Gone`] where that version is no longer kept.
-    pub async fn changes(&self, who: &Identity, from: Option<i64>) -> Result<FleetWatch, HubError> {
-        who.authorize("watch", KindId::Kustomization.get(), "", "", "")?;
-        let from = match from {
-            Some(version) => version,
-            None => self.store.last_version().await?,
-        };
-        let watcher = self.store.watch_all(from).await.map_err(watch_error)?;
-        Ok(FleetWatch { watcher, store: self.store.clone(), who: who.clone(), read: None })
     }
 }
 
@@ -446,79 +428,5 @@ fn attempt_item(attempt: FleetAttempt) -> AttemptItem {
         reason: attempt.reason,
         message: attempt.message,
         counts,
-    }
-}
-
-/// Whether the stream tells the changes of a kind.
-fn is_followed(kind: KindId) -> bool {
-    kind.is_in_pipeline() || kind == KindId::Cluster
-}
-
-/// The changes of what the fleet views show.
-pub struct FleetWatch {
-    watcher: Watcher,
-    store: Store,
-    who: Identity,
-    /// Read and not yet handed out.
-    read: Option<Event>,
-}
-
-impl FleetWatch {
-    /// The next change of a kind that whoever watches may see. May be dropped and called again without missing any.
-    ///
-    /// # Errors
-    /// [`HubError::Gone`] where what was not read yet is no longer kept; [`HubError::Forbidden`] once whoever watches may do so
-    /// no longer.
-    pub async fn next(&mut self) -> Result<FleetChange, HubError> {
-        loop {
-            let event = match &self.read {
-                Some(event) => event.clone(),
-                None => tokio::select! {
-                    biased;
-                    () = self.who.until_refused("watch", KindId::Kustomization.get(), "", "") => {
-                        return Err(HubError::Forbidden("the right to watch the fleet was taken away".to_owned()));
-                    }
-                    event = self.watcher.next() => event.map_err(watch_error)?,
-                },
-            };
-            let kind = event.object().kind;
-            if !is_followed(kind) || self.who.authorize("watch", kind.get(), "", "", "").is_err() {
-                continue;
-            }
-            self.read = Some(event.clone());
-            let cluster = self.cluster_of(event.object()).await?;
-            self.read = None;
-            return Ok(change(&event, cluster));
-        }
-    }
-
-    /// The Cluster that an object is, or is for.
-    async fn cluster_of(&self, stored: &Stored) -> Result<String, HubError> {
-        if stored.kind == KindId::Cluster {
-            return Ok(stored.name.clone());
-        }
-        let spec = &stored.object["spec"];
-        let Some(secret) = spec.pointer("/kubeConfig/secretRef/name").and_then(Value::as_str) else {
-            return Ok(spec["clusterRef"]["name"].as_str().unwrap_or_default().to_owned());
-        };
-        let Some(uid) = self.store.clusters_of_secret(&stored.namespace, secret).await?.first().copied()
-        else {
-            return Ok(String::new());
-        };
-        Ok(self.store.get_by_uid(uid).await?.map(|cluster| cluster.name).unwrap_or_default())
-    }
-}
-
-fn change(event: &Event, cluster: String) -> FleetChange {
-    let stored: &Stored = event.object();
-    FleetChange {
-        type_: event.type_().as_str(),
-        kind: stored.kind.to_string(),
-        namespace: stored.namespace.clone(),
-        name: stored.name.clone(),
-        resource_version: stored.resource_version.to_string(),
-        cluster,
-        suspended: stored.object["spec"]["suspend"] == true,
-        ready: ready_state(&stored.object),
     }
 }

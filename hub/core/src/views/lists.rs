@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::HubError;
 use crate::identity::Identity;
 use crate::views::fleet::{MAX_ITEMS, ReadyState, ready_of};
-use crate::views::{Views, known_applier_kind};
+use crate::views::{Views, known_applier_kind, visible};
 
 /// An applier, as far as lists show it: an object of the hub that deploys to a cluster.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
@@ -112,17 +112,12 @@ impl Views {
         limit: i64,
     ) -> Result<(Vec<ApplierItem>, Option<ApplierKey>), HubError> {
         let kinds = match known_applier_kind(&filter.kind)? {
-            Some(kind) => {
-                who.authorize("list", kind.get(), "", "", "")?;
-                vec![kind]
-            }
-            None => {
-                self.authorize_fleet(who)?;
-                KindId::of_role(PipelineRole::Applier).collect()
-            }
+            Some(kind) => vec![kind],
+            None => KindId::of_role(PipelineRole::Applier).collect(),
         };
+        let visible = visible::of_kinds(who, &kinds, &filter.namespace)?;
         let limit = limit.clamp(1, MAX_ITEMS);
-        let mut found = self.store.applier_rows(&kinds, filter, after, limit + 1).await?;
+        let mut found = self.store.applier_rows(&kinds, filter, visible.as_ref(), after, limit + 1).await?;
         let full = i64::try_from(found.len()).unwrap_or(i64::MAX) > limit;
         if full {
             found.pop();
@@ -144,8 +139,9 @@ impl Views {
         filter: &EventFilter,
         limit: i64,
     ) -> Result<Vec<EventItem>, HubError> {
-        who.authorize("list", KindId::Event.get(), "", "", "")?;
-        let found = self.store.latest_events(filter, limit.clamp(1, MAX_ITEMS)).await?;
+        let visible = visible::of_kinds(who, &[KindId::Event], "")?;
+        let limit = limit.clamp(1, MAX_ITEMS);
+        let found = self.store.latest_events(filter, visible.as_ref(), limit).await?;
         Ok(found.iter().map(event_item).collect())
     }
 }
