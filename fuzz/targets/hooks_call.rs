@@ -8,8 +8,9 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use oracle::{Allowance, hold};
 use roadstead_api::ReceiverType;
 use roadstead_hooks::{
-    Bearer, Call, Expected, Keys, Payload, Token, WebhookPath, check, event, is_cd_event, is_listened_to, payload, prove,
+    Call, Payload, Token, WebhookPath, bearer, event, is_cd_event, is_listened_to, payload, prove,
 };
+use roadstead_oidc::{Expected, Keys, check};
 
 const ALLOWANCE: Allowance = Allowance { bytes: 200, nanos: 20_000 };
 const TYPES: [ReceiverType; 13] = [
@@ -66,13 +67,13 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| hold(bytes, ALLOWANCE, |bytes| {
         && let Ok(value) = serde_json::from_slice(&json)
     {
         let _ = is_cd_event(&call, &value);
-        let expected = Expected { issuers: &["https://issuer.test"], audience: "me", now: 1_800_000_000 };
+        let expected = Expected { issuers: &["https://issuer.test"], audiences: &["me"], now: 1_800_000_000 };
         let _ = check(&value, &expected);
     }
     let keys = Keys::parse(body).unwrap_or_default();
-    if let Ok(bearer) = Bearer::of(&call) {
-        let _ = bearer.verify(&keys);
-        assert!(bearer.verify(&Keys::default()).is_err(), "it is signed by no key at all");
+    if let Ok(token) = bearer(&call) {
+        let _ = token.verify(&keys);
+        assert!(token.verify(&Keys::default()).is_err(), "it is signed by no key at all");
     }
     if let Some(path) = std::str::from_utf8(body).ok().and_then(WebhookPath::parse) {
         assert_eq!(path.to_string().as_bytes(), body);

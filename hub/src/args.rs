@@ -57,6 +57,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "HOST", env = "ROADSTEAD_PUBLIC_HOST")]
     pub(crate) public_host: Option<String>,
 
+    /// Which issuers of OpenID Connect are trusted, and how their tokens become users: the file that kube-apiserver takes under the
+    /// same name (apiserver.config.k8s.io/v1, AuthenticationConfiguration), read at start
+    #[arg(long, value_name = "FILE", env = "ROADSTEAD_AUTHENTICATION_CONFIG")]
+    pub(crate) authentication_config: Option<PathBuf>,
+
     #[command(flatten)]
     pub(crate) network: NetworkArgs,
 

@@ -20,7 +20,7 @@ use zeroize::Zeroizing;
 use crate::args::Args;
 use crate::dev::DevState;
 use crate::network::Own;
-use crate::{database, dev, keyfile, kubeconfig, limits};
+use crate::{authentication, database, dev, keyfile, kubeconfig, limits};
 
 /// So long may requests, sessions and passes take to end after SIGTERM.
 const DRAIN: Duration = Duration::from_secs(20);
@@ -146,12 +146,14 @@ async fn serve(
     let (api_address, link_address) = (api.local_addr()?, link.local_addr()?);
     let host = args.public_host.clone().unwrap_or_else(|| api_address.ip().to_string());
     let own = Own { listeners: addresses.clone(), public_host: &host, database_url: url };
+    let outbound = args.network.outbound(&own, args.dev)?;
     let options = HubOptions {
         api_url: format!("https://{}", address(&host, api_address.port())),
         link_address: address(&host, link_address.port()),
         allow_file_sources: args.dev,
         kubeconfigs: args.clusters.allowed(),
-        outbound: args.network.outbound(&own, args.dev)?,
+        authentication: authentication::read(args.authentication_config.as_deref(), &outbound)?,
+        outbound,
         remote_bases: args.network.remote_bases(),
         agent_image: args.clusters.agent_image.clone(),
         agent_signatures: args.clusters.signatures()?,

@@ -58,6 +58,14 @@ pub(crate) fn helm() -> Result<PathBuf> {
     Ok(PathBuf::from(variable("ROADSTEAD_TEST_HELM")?).join("bin/helm"))
 }
 
+/// The folder with the modules of an OpenID provider.
+///
+/// # Errors
+/// When the run says none.
+pub(crate) fn oidc() -> Result<PathBuf> {
+    Ok(PathBuf::from(variable("ROADSTEAD_TEST_OIDC")?))
+}
+
 /// The browser of those tests that look at pages.
 ///
 /// # Errors

@@ -31,6 +31,14 @@ pub(crate) fn install_helm(root: &Path, runner: &Runner) -> Result<PathBuf> {
     Ok(PathBuf::from(folder))
 }
 
+/// Installs an OpenID provider where it is not in the cache, and gives the folder with it.
+pub(crate) fn install_oidc(root: &Path, runner: &Runner) -> Result<PathBuf> {
+    let folder = runner
+        .capture(&mut Command::new(root.join("tests/oidc/install.sh")))
+        .context("install the OpenID provider")?;
+    Ok(PathBuf::from(folder))
+}
+
 /// The folder with the binaries, which are built the first time.
 pub(crate) struct Devcluster {
     bin: PathBuf,

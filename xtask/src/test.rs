@@ -31,6 +31,8 @@ pub(crate) fn run(
     let flux =
         phases.time(runner, "build kustomize-controller", || devcluster::install_flux(root, runner))?;
     let helm = phases.time(runner, "build helm", || devcluster::install_helm(root, runner))?;
+    let oidc =
+        phases.time(runner, "install the OpenID provider", || devcluster::install_oidc(root, runner))?;
     sweep(runner, &cluster)?;
 
     let selection = selection(cargo_args);
@@ -50,6 +52,7 @@ pub(crate) fn run(
             let mut cargo = cache::cargo();
             cargo.env("ROADSTEAD_TEST_CLIENTS", &clients).env("ROADSTEAD_TEST_LANDED_AGENT", &landed);
             cargo.env("ROADSTEAD_TEST_FLUX", &flux).env("ROADSTEAD_TEST_HELM", &helm);
+            cargo.env("ROADSTEAD_TEST_OIDC", &oidc);
             failed = run_tests(root, runner, servers, phases, cargo, &selection, go)?;
             Ok(())
         })?;

@@ -44,6 +44,7 @@ mod json;
 mod node;
 mod operator;
 mod price;
+mod reads;
 mod strings;
 mod time;
 mod value;
@@ -92,6 +93,12 @@ impl Expression {
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// Whether it reads this field of this variable, in so many words: by a point, by `has`, or by a text in brackets.
+    #[must_use]
+    pub fn reads(&self, variable: &str, field: &str) -> bool {
+        reads::reads(&self.node, variable, field)
     }
 
     /// Evaluates it with these variables; of two of one name, the last counts.

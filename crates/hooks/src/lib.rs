@@ -16,10 +16,8 @@
 //! assert!(prove(ReceiverType::Gitlab, &token, &call).is_err());
 //! ```
 
-mod claims;
 mod event;
 mod jwt;
-mod keys;
 mod path;
 mod payload;
 mod proof;
@@ -27,10 +25,8 @@ mod token;
 
 use http::HeaderMap;
 
-pub use claims::{Expected, check};
 pub use event::{event, is_listened_to};
-pub use jwt::{Bearer, MAX_TOKEN};
-pub use keys::{BadKeys, Keys, MAX_KEYS};
+pub use jwt::bearer;
 pub use path::{PREFIX, WebhookPath};
 pub use payload::{BadPayload, Payload, is_always_read, is_cd_event, payload};
 pub use proof::{NotProven, prove};

@@ -4,6 +4,7 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::hmac;
 use roadstead_api::ReceiverType;
+use roadstead_oidc::TokenError;
 
 use crate::{Call, Token};
 
@@ -25,11 +26,14 @@ pub enum NotProven {
     /// What is shown in the Authorization header was not issued for this Receiver.
     #[error("the bearer token is not taken: {0}")]
     Bearer(&'static str),
+    /// The token in the Authorization header is not taken by anybody, or for something else.
+    #[error("the bearer token is not taken: {0}")]
+    Token(#[from] TokenError),
 }
 
 /// Checks that a call comes from somebody who knows the token, as callers of this type show it, and looks at the body only to
 /// compute its signature. Of the types that show nothing but the path, and of those that show a token of an issuer
-/// ([`Bearer`](crate::Bearer)), it says nothing.
+/// ([`bearer`](crate::bearer)), it says nothing.
 ///
 /// # Errors
 /// [`NotProven`] where they do not.

@@ -23,7 +23,7 @@ use crate::host::Authority;
 use crate::identity::ClientIdentity;
 use crate::policy::{Detail, Refusal};
 use crate::proxy::Proxies;
-use crate::trust;
+use crate::trust::{self, Trust};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 type Opening<T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send>>;
@@ -204,6 +204,14 @@ impl Client {
         Self::for_many(guard, ca, identity, 1)
     }
 
+    /// As [`Client::new`], where no authorities are trusted but these, as PEM.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn trusting_only(guard: Guard, ca: &[u8]) -> Result<Self, ClientError> {
+        Ok(Self::over(guard, tls(Trust::Only(ca), None)?, 1))
+    }
+
     /// As [`Client::as_someone`]; keeps so many connections to each server for the next requests.
     ///
     /// # Errors
@@ -214,7 +222,10 @@ impl Client {
         identity: Option<&ClientIdentity>,
         idle: usize,
     ) -> Result<Self, ClientError> {
-        let tls = tls(ca, identity)?;
+        Ok(Self::over(guard, tls(Trust::Besides(ca), identity)?, idle))
+    }
+
+    fn over(guard: Guard, tls: rustls::ClientConfig, idle: usize) -> Self {
         let proxies = guard.proxies();
         let connector = Connector::new(guard);
         let veil = connector.veil();
@@ -229,7 +240,7 @@ impl Client {
             .http1_max_buf_size(MAX_HEAD)
             .http2_max_header_list_size(MAX_HEAD as u32)
             .build(Trusted { inner: https, veil: veil.clone() });
-        Ok(Self { inner, veil, proxies })
+        Self { inner, veil, proxies }
     }
 
     /// Sends a request, and gives the head of its answer and the body as it comes. The caller bounds the time, and the
@@ -306,10 +317,10 @@ pub fn secret_header(text: &str) -> Result<HeaderValue, http::header::InvalidHea
     Ok(value)
 }
 
-fn tls(ca: Option<&[u8]>, identity: Option<&ClientIdentity>) -> Result<rustls::ClientConfig, ClientError> {
+fn tls(trust: Trust<'_>, identity: Option<&ClientIdentity>) -> Result<rustls::ClientConfig, ClientError> {
     let provider = rustls::crypto::CryptoProvider::get_default()
         .ok_or_else(|| ClientError::Tls("no TLS provider is installed in this process".to_owned()))?;
-    let verifier = trust::verifier(provider, ca)?;
+    let verifier = trust::verifier(provider, trust)?;
     let versions = rustls::ClientConfig::builder_with_provider(Arc::clone(provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| ClientError::Tls(error.to_string()))?;

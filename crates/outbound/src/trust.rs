@@ -69,13 +69,28 @@ impl Kept {
     }
 }
 
-/// Checks servers' certificates; `ca` is PEM of authorities to trust besides the system's.
+/// Who may vouch for a server: PEM of authorities, where there is some.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Trust<'a> {
+    /// The system's authorities, and these besides.
+    Besides(Option<&'a [u8]>),
+    /// These and no others.
+    Only(&'a [u8]),
+}
+
+/// Checks servers' certificates.
 pub(crate) fn verifier(
     provider: &Arc<CryptoProvider>,
-    ca: Option<&[u8]>,
+    trust: Trust<'_>,
 ) -> Result<Arc<Verifier>, ClientError> {
-    let mut trusted = SYSTEM.lock().unwrap_or_else(PoisonError::into_inner).get(Instant::now(), system);
-    if let Some(pem) = ca {
+    let (mut trusted, pem) = match trust {
+        Trust::Only(pem) => (Arc::new(Authorities::none()), Some(pem)),
+        Trust::Besides(pem) => {
+            let system = SYSTEM.lock().unwrap_or_else(PoisonError::into_inner).get(Instant::now(), system);
+            (system, pem)
+        }
+    };
+    if let Some(pem) = pem {
         let trusted = Arc::make_mut(&mut trusted);
         for authority in authorities(pem)? {
             trusted.add(authority).map_err(|error| ClientError::Authority(error.to_string()))?;
@@ -215,8 +230,17 @@ mod tests {
         let known = || SYSTEM.lock().unwrap().get(Instant::now(), system).roots.len();
         let before = known();
         let own = rcgen::generate_simple_self_signed(["git.example".to_owned()]).unwrap().cert.pem();
-        verifier(&provider, Some(own.as_bytes())).unwrap();
+        verifier(&provider, Trust::Besides(Some(own.as_bytes()))).unwrap();
         assert_eq!(known(), before);
+    }
+
+    #[test]
+    fn where_only_some_authorities_are_trusted_the_systems_are_not() {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let own = rcgen::generate_simple_self_signed(["issuer.example".to_owned()]).unwrap().cert.pem();
+        let roots = |trust| verifier(&provider, trust).unwrap().trusted.roots.len();
+        assert_eq!(roots(Trust::Only(own.as_bytes())), 1);
+        assert_eq!(roots(Trust::Besides(Some(own.as_bytes()))), roots(Trust::Besides(None)) + 1);
     }
 
     /// Its own authority, as `openssl req -x509` makes it.
@@ -232,7 +256,7 @@ mod tests {
     fn a_server_may_present_a_certificate_that_is_trusted_itself() {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let check = |presented: &rcgen::Certificate, trusted: &rcgen::Certificate, name: &str| {
-            let verifier = verifier(&provider, Some(trusted.pem().as_bytes())).unwrap();
+            let verifier = verifier(&provider, Trust::Besides(Some(trusted.pem().as_bytes()))).unwrap();
             let name = ServerName::try_from(name.to_owned()).unwrap();
             verifier.verify_server_cert(presented.der(), &[], &name, &[], UnixTime::now()).map(drop)
         };

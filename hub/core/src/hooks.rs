@@ -48,7 +48,7 @@ impl Hooks {
             options: Arc::clone(&context.options),
             access: Arc::clone(access),
             audit: Arc::clone(audit),
-            issuers: Issuers::new(&context.options),
+            issuers: Issuers::new(&context.options, &context.clock),
             evaluations: Semaphore::new(EVALUATIONS),
         }
     }

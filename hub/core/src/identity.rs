@@ -1,4 +1,4 @@
-//! Who somebody is and what is allowed by that: tokens and the users behind them, the audit log of what was done and refused,
+//! Who somebody is and what is allowed by that: tokens, the hub's own and those of issuers, and the users behind them, the audit log of what was done and refused,
 //! and by which rights a Kustomization acts.
 
 pub(crate) mod access;
@@ -7,6 +7,7 @@ pub(crate) mod auth;
 mod credentials;
 mod fixed;
 mod impersonate;
+mod issuers;
 pub(crate) mod permissions;
 pub(crate) mod tokens;
 

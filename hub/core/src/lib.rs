@@ -12,6 +12,7 @@ mod jobs;
 mod log;
 pub mod objects;
 mod outbound;
+mod publisher;
 mod quarantine;
 pub mod remotes;
 mod schedule;
@@ -28,6 +29,7 @@ use roadstead_budget::{MemoryBudget, PoolName};
 use roadstead_hub_store::{Health, Signals, Store};
 use roadstead_kubeconfig::Allowed;
 use roadstead_model::ReplicaId;
+use roadstead_oidc::Configuration;
 use roadstead_outbound::{Guard, ListedHost, Purpose};
 
 use clusters::pki::Pki;
@@ -64,6 +66,8 @@ pub struct HubOptions {
     pub allow_file_sources: bool,
     /// What kubeconfigs of clusters may do.
     pub kubeconfigs: Allowed,
+    /// The issuers of tokens that are trusted besides the hub's own.
+    pub authentication: Arc<Configuration>,
     /// What users may have the hub connect to.
     pub outbound: Outbound,
     /// The hosts that kustomizations may name remote resources of.
@@ -141,6 +145,7 @@ impl Default for HubOptions {
             link_address: String::new(),
             allow_file_sources: false,
             kubeconfigs: Allowed::default(),
+            authentication: Arc::default(),
             outbound: Outbound::default(),
             remote_bases: Vec::new(),
             agent_image: None,

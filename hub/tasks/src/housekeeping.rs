@@ -11,6 +11,8 @@ use tokio_util::sync::CancellationToken;
 const HEARTBEAT: Duration = Duration::from_secs(2);
 /// How often it is looked whose turn it is to run another image. One question, whatever the size of the fleet.
 const ROLL_OUT: Duration = Duration::from_secs(5);
+/// How often it is looked whether the keys of issuers are to be asked for. They are every few minutes, and at once where that failed.
+const KEYS: Duration = Duration::from_secs(15);
 /// Four missed heartbeats: others take over what it held.
 const DEAD_AFTER: Duration = Duration::from_secs(8);
 
@@ -58,6 +60,14 @@ pub(crate) async fn refusals(hub: Hub, stop: CancellationToken) {
         if !goes_on {
             return;
         }
+    }
+}
+
+/// Knows the keys of the issuers that are trusted before somebody comes with a token, and those that are new soon after.
+pub(crate) async fn refresh_issuers(hub: Hub, stop: CancellationToken) {
+    let mut timer = timer(KEYS);
+    while next(&mut timer, &stop).await {
+        hub.identity.refresh_issuers();
     }
 }
 

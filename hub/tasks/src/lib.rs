@@ -30,6 +30,7 @@ pub fn start(hub: &Hub, stop: &CancellationToken) -> JoinSet<()> {
     loops.spawn(housekeeping::roll_out(hub.clone(), stop.clone()));
     loops.spawn(housekeeping::heartbeat(hub.clone(), stop.clone()));
     loops.spawn(housekeeping::refusals(hub.clone(), stop.clone()));
+    loops.spawn(housekeeping::refresh_issuers(hub.clone(), stop.clone()));
     loops.spawn(housekeeping::tidy(hub.clone(), stop.clone()));
     loops
 }

@@ -39,6 +39,7 @@ mod monorepo;
 mod nested;
 mod oci;
 mod oci_verify;
+mod oidc;
 mod onboarding;
 mod outbound;
 mod pins;

@@ -54,6 +54,7 @@ const PURE: &[&str] = &[
     "crates/kustomize",
     "crates/kstatus",
     "crates/managed-fields",
+    "crates/oidc",
     "crates/rbac",
     "crates/sops",
     "hub/plan",

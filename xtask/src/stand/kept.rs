@@ -38,6 +38,8 @@ pub(crate) fn up(root: &Path, runner: &Runner) -> Result<()> {
     let flux =
         phases.time(runner, "build kustomize-controller", || devcluster::install_flux(root, runner))?;
     let helm = phases.time(runner, "build helm", || devcluster::install_helm(root, runner))?;
+    let oidc =
+        phases.time(runner, "install the OpenID provider", || devcluster::install_oidc(root, runner))?;
     phases.time(runner, "build the dashboard", || web::build(root, runner))?;
     phases.time(runner, "build programs", || runner.run(&mut cache::build_programs(root)))?;
     let landed =
@@ -53,6 +55,7 @@ pub(crate) fn up(root: &Path, runner: &Runner) -> Result<()> {
     variables.push(("ROADSTEAD_TEST_CLIENTS".to_owned(), clients.into()));
     variables.push(("ROADSTEAD_TEST_FLUX".to_owned(), flux.into()));
     variables.push(("ROADSTEAD_TEST_HELM".to_owned(), helm.into()));
+    variables.push(("ROADSTEAD_TEST_OIDC".to_owned(), oidc.into()));
     variables.push(("ROADSTEAD_TEST_LANDED_AGENT".to_owned(), landed.into()));
     let text: String = variables.iter().map(|(name, value)| export(name, value)).collect::<Result<_>>()?;
     let file = stand.record.join(VARIABLES);

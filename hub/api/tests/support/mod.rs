@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use roadstead_budget::MemoryBudget;
 use roadstead_hub_api::ApiOptions;
-use roadstead_hub_core::{Hub, HubOptions, SystemClock};
+use roadstead_hub_core::{Clock, Hub, HubOptions, SystemClock};
 use roadstead_hub_store::{Key, Sealer, Store};
 use roadstead_tests::{Kubectl, TestDatabase};
 use rustls::pki_types::pem::PemObject as _;
@@ -60,6 +60,11 @@ impl Site {
         replica(self.database.url(), Key::new(self.key), api, HubOptions::default()).await
     }
 
+    /// A replica that is set up so, and by this clock.
+    pub(crate) async fn replica_by(&self, clock: Arc<dyn Clock>, options: HubOptions) -> Result<Replica> {
+        replica_by(clock, self.database.url(), Key::new(self.key), ApiOptions::default(), options).await
+    }
+
     /// A replica that has so many bytes of memory.
     pub(crate) async fn replica_within(&self, bytes: u64, api: ApiOptions) -> Result<Replica> {
         let options = HubOptions { budget: Arc::new(MemoryBudget::new(bytes)), ..HubOptions::default() };
@@ -73,12 +78,22 @@ pub(crate) async fn replica_over(url: &str, api: ApiOptions) -> Result<Replica> 
 }
 
 async fn replica(database: &str, key: Key, api: ApiOptions, options: HubOptions) -> Result<Replica> {
+    replica_by(Arc::new(SystemClock), database, key, api, options).await
+}
+
+async fn replica_by(
+    clock: Arc<dyn Clock>,
+    database: &str,
+    key: Key,
+    api: ApiOptions,
+    options: HubOptions,
+) -> Result<Replica> {
     let store = Store::open(database, Sealer::new(&key)?, 20).await?;
     let listener = TcpListener::bind("127.0.0.1:0").await.context("listen")?;
     let address = listener.local_addr()?;
     let url = format!("https://{address}");
     let options = HubOptions { api_url: url.clone(), ..options };
-    let hub = Hub::open(store, Arc::new(SystemClock), options).await?;
+    let hub = Hub::open(store, clock, options).await?;
     hub.objects.bootstrap().await?;
     let identity = hub.pki().serving_identity(&["127.0.0.1".to_owned()], hub.now())?;
     let token = hub.identity.create_admin_token().await?.to_string();

@@ -2,8 +2,9 @@
 
 use roadstead_api::{OidcProvider, ReceiverSpec, ReceiverType};
 use roadstead_cel::Expression;
-use roadstead_hooks::{Bearer, Call, Expected, Keys, NotProven, check, prove};
+use roadstead_hooks::{Call, NotProven, bearer, prove};
 use roadstead_model::chain;
+use roadstead_oidc::{Expected, Keys, Token, TokenError, check};
 use serde_json::{Map, Value, json};
 
 use crate::hooks::Hooks;
@@ -90,13 +91,13 @@ impl Hooks {
     }
 
     async fn by_issuer(&self, spec: &ReceiverSpec, call: &Call<'_>) -> Result<Value, NotTaken> {
-        let bearer = Bearer::of(call)?;
-        let provider = spec.oidc_providers.iter().find(|provider| provider.issuer_url == bearer.issuer());
-        let provider = provider.ok_or(NotProven::Bearer("it is of another issuer"))?;
+        let token = bearer(call)?;
+        let provider = spec.oidc_providers.iter().find(|provider| provider.issuer_url == token.issuer());
+        let provider = provider.ok_or(NotProven::Token(TokenError::Issuer))?;
         let rules = IssuerRules::parse(provider).map_err(|_| INVALID)?;
-        let keys = self.issuers.keys(&provider.issuer_url, bearer.key()).await?;
+        let keys = self.issuers.keys(&provider.issuer_url, token.key()).await?;
         let audience = provider.audience.as_deref().unwrap_or(AUDIENCE);
-        let claims = self.claims(&bearer, &keys, &[&provider.issuer_url], audience)?;
+        let claims = self.claims(&token, &keys, &[&provider.issuer_url], audience)?;
         if let Err(why) = rules.accept(&claims) {
             let issuer = &rules.provider.issuer_url;
             tracing::info!(issuer, why, "a token that its issuer signed is not taken");
@@ -106,24 +107,24 @@ impl Hooks {
     }
 
     async fn by_google(&self, caller: &GoogleCaller, call: &Call<'_>) -> Result<(), NotTaken> {
-        let bearer = Bearer::of(call)?;
-        if !GOOGLE.contains(&bearer.issuer()) {
-            return Err(NotProven::Bearer("it is of another issuer").into());
+        let token = bearer(call)?;
+        if !GOOGLE.contains(&token.issuer()) {
+            return Err(NotProven::Token(TokenError::Issuer).into());
         }
-        let keys = self.issuers.keys(GOOGLE[0], bearer.key()).await?;
-        let claims = self.claims(&bearer, &keys, &GOOGLE, &caller.audience)?;
+        let keys = self.issuers.keys(GOOGLE[0], token.key()).await?;
+        let claims = self.claims(&token, &keys, &GOOGLE, &caller.audience)?;
         Ok(pushes_for(caller, &claims)?)
     }
 
     fn claims(
         &self,
-        bearer: &Bearer<'_>,
+        token: &Token<'_>,
         keys: &Keys,
         issuers: &[&str],
         audience: &str,
     ) -> Result<Value, NotProven> {
-        let claims = bearer.verify(keys)?;
-        check(&claims, &Expected { issuers, audience, now: self.clock.now().as_second() })?;
+        let claims = token.verify(keys)?;
+        check(&claims, &Expected { issuers, audiences: &[audience], now: self.clock.now().as_second() })?;
         Ok(claims)
     }
 }

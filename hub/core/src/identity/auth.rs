@@ -20,6 +20,7 @@ use crate::clock::Clock;
 use crate::context::Context;
 use crate::identity::TokenOrder;
 use crate::identity::fixed;
+use crate::identity::issuers::Issuers;
 use crate::identity::permissions::{AllowedRules, Granted, Permissions};
 use crate::identity::tokens::Tokens;
 
@@ -75,6 +76,12 @@ impl Identity {
             user.groups.push(AUTHENTICATED.to_owned());
         }
         user
+    }
+
+    /// Whom an issuer vouches for.
+    pub(super) fn of_issuer(user: roadstead_oidc::User) -> Self {
+        let roadstead_oidc::User { username, uid, groups, extra, .. } = user;
+        Self { uid, extra, ..Self::authenticated(&username, groups) }
     }
 
     /// This one, with what the stored roles and bindings allow.
@@ -373,6 +380,7 @@ pub struct Authenticator {
     pub(super) store: Store,
     pub(super) clock: Arc<dyn Clock>,
     tokens: Arc<Tokens>,
+    issuers: Issuers,
     pub(super) permissions: Arc<Permissions>,
 }
 
@@ -382,17 +390,28 @@ impl Authenticator {
             store: context.store.clone(),
             clock: Arc::clone(&context.clock),
             tokens: Arc::clone(tokens),
+            issuers: Issuers::new(context),
             permissions: Arc::new(Permissions::new(context)),
         }
     }
 
-    /// Whom a bearer token stands for. One that was taken back may still be taken for two seconds.
+    /// Asks the issuers that are trusted for their keys, where those that are known are not fresh. Does not wait for them.
+    pub fn refresh_issuers(&self) {
+        self.issuers.refresh();
+    }
+
+    /// Whom a bearer token stands for: one of the hub's own, or of an issuer that is trusted. One of the hub's own that was taken back may still be taken for two seconds.
     ///
     /// # Errors
     /// [`HubError::Unauthenticated`] where it is unknown or expired, [`HubError::TooMany`] where as many tokens are being
     /// looked up as may.
     pub async fn authenticate(&self, token: &str) -> Result<Identity, HubError> {
-        let identity = self.tokens.identity(&self.store, token, self.clock.now()).await?;
+        let now = self.clock.now();
+        let identity = if self.issuers.may_know(token) {
+            self.issuers.identity(token, now).await?
+        } else {
+            self.tokens.identity(&self.store, token, now).await?
+        };
         let identity = identity.ok_or_else(|| HubError::Unauthenticated("Unauthorized".to_owned()))?;
         self.permitted(identity).await
     }

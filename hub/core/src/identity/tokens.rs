@@ -22,10 +22,10 @@ pub(crate) const REMEMBERED: Duration = Duration::from_secs(2);
 const ONCE_GOOD: SignedDuration = SignedDuration::from_mins(15);
 
 /// Tokens that are remembered: more than there are users at one time.
-const MOST: usize = 10_000;
+pub(super) const MOST: usize = 10_000;
 
 /// Of tokens that stand for nobody fewer are remembered, and apart, so that they push nobody's out.
-const MOST_REFUSED: usize = 1_000;
+pub(super) const MOST_REFUSED: usize = 1_000;
 
 /// How long a look-up waits for its turn.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -44,7 +44,7 @@ pub struct LookUp<'a> {
 }
 
 impl Room {
-    const fn new(places: usize, waiting: usize) -> Self {
+    pub(super) const fn new(places: usize, waiting: usize) -> Self {
         Self { places: Semaphore::const_new(places), waiting: Semaphore::const_new(places + waiting) }
     }
 
@@ -140,13 +140,13 @@ impl Tokens {
 }
 
 /// What is known of tokens for a moment.
-struct Memory<T> {
+pub(super) struct Memory<T> {
     most: usize,
     entries: Mutex<HashMap<TokenHash, (T, Timestamp)>>,
 }
 
 impl<T: Clone> Memory<T> {
-    fn new(most: usize) -> Self {
+    pub(super) fn new(most: usize) -> Self {
         Self { most, entries: Mutex::default() }
     }
 
@@ -155,7 +155,7 @@ impl<T: Clone> Memory<T> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn get(&self, hash: &TokenHash, now: Timestamp) -> Option<T> {
+    pub(super) fn get(&self, hash: &TokenHash, now: Timestamp) -> Option<T> {
         self.lock().get(hash).filter(|(_, until)| holds(*until, now)).map(|(found, _)| found.clone())
     }
 
@@ -163,7 +163,7 @@ impl<T: Clone> Memory<T> {
         self.lock().get(hash).is_some_and(|(_, until)| *until + ONCE_GOOD > now)
     }
 
-    fn put(&self, hash: TokenHash, found: T, until: Timestamp, now: Timestamp) {
+    pub(super) fn put(&self, hash: TokenHash, found: T, until: Timestamp, now: Timestamp) {
         let mut entries = self.lock();
         if entries.len() >= self.most {
             entries.retain(|_, (_, until)| holds(*until, now));

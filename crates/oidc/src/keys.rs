@@ -3,10 +3,10 @@
 use std::fmt;
 
 use aws_lc_rs::signature::{
-    self, ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, RSA_PKCS1_2048_8192_SHA256,
-    RSA_PKCS1_2048_8192_SHA384, RSA_PKCS1_2048_8192_SHA512, RSA_PSS_2048_8192_SHA256,
-    RSA_PSS_2048_8192_SHA384, RSA_PSS_2048_8192_SHA512, RsaParameters, RsaPublicKeyComponents,
-    UnparsedPublicKey,
+    self, ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ECDSA_P521_SHA512_FIXED,
+    RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_2048_8192_SHA384, RSA_PKCS1_2048_8192_SHA512,
+    RSA_PSS_2048_8192_SHA256, RSA_PSS_2048_8192_SHA384, RSA_PSS_2048_8192_SHA512, RsaParameters,
+    RsaPublicKeyComponents, UnparsedPublicKey,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -42,6 +42,7 @@ enum Public {
     /// Uncompressed points.
     P256(Vec<u8>),
     P384(Vec<u8>),
+    P521(Vec<u8>),
     Ed25519(Vec<u8>),
 }
 
@@ -87,6 +88,12 @@ impl Keys {
         self.0.iter().any(|key| key.id.as_deref() == Some(id))
     }
 
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
     /// Whether one of the keys made this signature by this algorithm; where the token names a key, only that one.
     pub(crate) fn verify(&self, algorithm: &str, id: Option<&str>, text: &[u8], signature: &[u8]) -> bool {
         let fits = |key: &&Key| {
@@ -121,6 +128,7 @@ fn public(key: &Published) -> Option<Public> {
         }
         ("EC", Some("P-256")) => point(32).map(Public::P256),
         ("EC", Some("P-384")) => point(48).map(Public::P384),
+        ("EC", Some("P-521")) => point(66).map(Public::P521),
         ("OKP", Some("Ed25519")) => number(key.x.as_ref()).filter(|x| x.len() == 32).map(Public::Ed25519),
         _ => None,
     }
@@ -138,6 +146,7 @@ impl Public {
             }),
             Self::P256(point) => algorithm == "ES256" && plain(&ECDSA_P256_SHA256_FIXED, point),
             Self::P384(point) => algorithm == "ES384" && plain(&ECDSA_P384_SHA384_FIXED, point),
+            Self::P521(point) => algorithm == "ES512" && plain(&ECDSA_P521_SHA512_FIXED, point),
             Self::Ed25519(point) => algorithm == "EdDSA" && plain(&signature::ED25519, point),
         }
     }

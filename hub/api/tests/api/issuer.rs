@@ -1,0 +1,188 @@
+//! An issuer of tokens over HTTPS that can misbehave.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use rustls::ServerConfig;
+use rustls::pki_types::PrivateKeyDer;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+
+/// How its keys are answered for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Serves,
+    /// It takes the request and says nothing.
+    Hangs,
+    /// It fails.
+    Fails,
+    /// It sends whoever asks elsewhere.
+    Redirects(String),
+    /// It sends 100 MB.
+    Huge,
+    /// It says to be another one.
+    Another,
+    /// Its keys are elsewhere, over plain HTTP.
+    InTheClear,
+    /// What it sends is no set of keys.
+    Page,
+}
+
+struct State {
+    mode: Mode,
+    keys: Value,
+    /// How often its keys were asked for, or would have been.
+    asked: usize,
+    /// Bytes of its answers that were taken.
+    sent: usize,
+}
+
+/// The issuer.
+#[derive(Clone)]
+pub(crate) struct Issuer {
+    pub(crate) url: String,
+    pub(crate) ca_pem: String,
+    state: Arc<Mutex<State>>,
+}
+
+/// A key of an issuer's.
+pub(crate) struct SigningKey {
+    name: String,
+    pair: EcdsaKeyPair,
+}
+
+impl SigningKey {
+    pub(crate) fn new(name: &str) -> Result<Self> {
+        let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).ok().context("make a key")?;
+        Ok(Self { name: name.to_owned(), pair })
+    }
+
+    fn published(&self) -> Value {
+        let point = self.pair.public_key().as_ref();
+        let part = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
+        json!({ "kty": "EC", "crv": "P-256", "kid": self.name, "x": part(&point[1..33]), "y": part(&point[33..]) })
+    }
+
+    pub(crate) fn sign(&self, claims: &Value) -> Result<String> {
+        self.sign_as(&self.name, claims)
+    }
+
+    /// As if it had this name.
+    pub(crate) fn sign_as(&self, name: &str, claims: &Value) -> Result<String> {
+        let part = |json: &Value| URL_SAFE_NO_PAD.encode(json.to_string());
+        let text = format!("{}.{}", part(&json!({ "alg": "ES256", "kid": name })), part(claims));
+        let signed = self.pair.sign(&SystemRandom::new(), text.as_bytes()).ok().context("sign")?;
+        Ok(format!("{text}.{}", URL_SAFE_NO_PAD.encode(signed.as_ref())))
+    }
+}
+
+impl Issuer {
+    pub(crate) async fn start(keys: &[&SigningKey]) -> Result<Self> {
+        // Another test may have been first.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])?;
+        let key = PrivateKeyDer::try_from(own.signing_key.serialize_der()).map_err(anyhow::Error::msg)?;
+        let config = ServerConfig::builder()
+            .with_no_client_auth()
+            .with_single_cert(vec![own.cert.der().clone()], key)?;
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let state = State { mode: Mode::Serves, keys: json!({}), asked: 0, sent: 0 };
+        let issuer = Self {
+            url: format!("https://{}", listener.local_addr()?),
+            ca_pem: own.cert.pem(),
+            state: Arc::new(Mutex::new(state)),
+        };
+        issuer.publish(keys);
+        let serving = issuer.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (serving, acceptor) = (serving.clone(), acceptor.clone());
+                // Whoever has gone needs no answer.
+                tokio::spawn(async move { drop(serving.answer(stream, acceptor).await) });
+            }
+        });
+        Ok(issuer)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on it has these keys.
+    pub(crate) fn publish(&self, keys: &[&SigningKey]) {
+        self.lock().keys = json!({ "keys": keys.iter().map(|key| key.published()).collect::<Vec<_>>() });
+    }
+
+    /// From now on it does this.
+    pub(crate) fn turn(&self, mode: Mode) {
+        self.lock().mode = mode;
+    }
+
+    /// How often it was asked.
+    pub(crate) fn asked(&self) -> usize {
+        self.lock().asked
+    }
+
+    /// How many bytes of its answers were taken.
+    pub(crate) fn sent(&self) -> usize {
+        self.lock().sent
+    }
+
+    async fn answer(&self, stream: TcpStream, acceptor: TlsAcceptor) -> Result<()> {
+        let mut stream = acceptor.accept(stream).await?;
+        loop {
+            let mut request = vec![0; 4096];
+            let read = stream.read(&mut request).await?;
+            if read == 0 {
+                return Ok(());
+            }
+            let is_keys = request[..read].starts_with(b"GET /keys ");
+            let (mode, keys) = {
+                let mut state = self.lock();
+                let ends_early = matches!(state.mode, Mode::Another | Mode::InTheClear);
+                state.asked += usize::from(is_keys != ends_early);
+                (state.mode.clone(), state.keys.to_string())
+            };
+            let url = &self.url;
+            let answer = |status: &str, body: &str| {
+                format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+            };
+            let configuration = |issuer: &str, keys: &str| {
+                answer("200 OK", &json!({ "issuer": issuer, "jwks_uri": keys }).to_string())
+            };
+            let at = format!("{url}/keys");
+            let text = match mode {
+                Mode::Another => configuration("https://issuer.test", &at),
+                Mode::InTheClear => configuration(url, "http://127.0.0.1:9/keys"),
+                _ if !is_keys => configuration(url, &at),
+                Mode::Serves => answer("200 OK", &keys),
+                Mode::Page => answer("200 OK", "<html>"),
+                Mode::Fails => answer("503 Service Unavailable", ""),
+                Mode::Redirects(to) => {
+                    format!("HTTP/1.1 302 Found\r\nlocation: {to}\r\ncontent-length: 0\r\n\r\n")
+                }
+                Mode::Hangs => {
+                    tokio::time::sleep(Duration::from_secs(60)).await;
+                    return Ok(());
+                }
+                Mode::Huge => {
+                    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100000000\r\n\r\n").await?;
+                    for _ in 0..1000 {
+                        stream.write_all(&[b' '; 100_000]).await?;
+                        self.lock().sent += 100_000;
+                    }
+                    return Ok(());
+                }
+            };
+            stream.write_all(text.as_bytes()).await?;
+        }
+    }
+}

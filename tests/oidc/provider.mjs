@@ -1,0 +1,53 @@
+// A real OpenID provider (oidc-provider of npm) with people who sign in by a password, for tests: https://127.0.0.1:PORT, with the
+// certificate and the key of the folder that it is given. Its signing keys are new each time that it starts.
+//
+//   node provider.mjs FOLDER-WITH-NODE_MODULES PORT FOLDER-WITH-CERTIFICATE
+import { createServer } from 'node:https';
+import { generateKeyPairSync, randomUUID } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { pathToFileURL } from 'node:url';
+
+const [modules, port, folder] = process.argv.slice(2);
+const entry = createRequire(`${modules}/`).resolve('oidc-provider');
+const { Provider, errors } = await import(pathToFileURL(entry));
+
+const people = {
+  jane: { sub: 'jane', password: 'of jane', groups: ['dev', 'system:masters'], email: 'jane@example.com', email_verified: true },
+  joe: { sub: 'joe', password: 'of joe', groups: [], email: 'joe@example.com', email_verified: false },
+};
+const client = (client_id, algorithm) => ({
+  client_id, client_secret: 'of the client', grant_types: ['password'], redirect_uris: [], response_types: [],
+  id_token_signed_response_alg: algorithm,
+});
+const key = (alg, type, options) => {
+  const { privateKey } = generateKeyPairSync(type, options);
+  return { ...privateKey.export({ format: 'jwk' }), kid: randomUUID(), use: 'sig', alg };
+};
+
+const provider = new Provider(`https://127.0.0.1:${port}`, {
+  clients: [client('kubernetes', 'RS256'), client('by-ec', 'ES384'), client('by-ed', 'EdDSA'), client('another', 'RS256')],
+  jwks: { keys: [
+    key('RS256', 'rsa', { modulusLength: 2048 }),
+    key('ES384', 'ec', { namedCurve: 'P-384' }),
+    key('EdDSA', 'ed25519', {}),
+  ] },
+  claims: { openid: ['sub', 'jti', 'groups', 'email', 'email_verified'] },
+  cookies: { keys: [randomUUID()] },
+  enabledJWA: { idTokenSigningAlgValues: ['RS256', 'ES384', 'EdDSA'] },
+  features: { devInteractions: { enabled: false } },
+  findAccount: (_, id) => ({ accountId: id, claims: () => people[id] }),
+  scopes: ['openid'],
+  ttl: { IdToken: 3600 },
+});
+provider.registerGrantType('password', async (ctx) => {
+  const { username, password } = ctx.oidc.params;
+  const person = Object.hasOwn(people, username) ? people[username] : undefined;
+  if (person?.password !== password) throw new errors.InvalidGrant('the password is wrong');
+  const token = new provider.IdToken({ ...person, jti: randomUUID() }, { ctx });
+  token.scope = 'openid';
+  ctx.body = { token_type: 'Bearer', id_token: await token.issue({ use: 'idtoken' }) };
+}, ['username', 'password']);
+
+const tls = { cert: readFileSync(`${folder}/tls.crt`), key: readFileSync(`${folder}/tls.key`) };
+createServer(tls, provider.callback()).listen(Number(port), '127.0.0.1', () => console.log('serves'));
