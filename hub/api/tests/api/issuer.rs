@@ -31,7 +31,7 @@ pub(crate) enum Mode {
     Another,
     /// Its keys are elsewhere, over plain HTTP.
     InTheClear,
-    /// What it sends is no set of keys.
+    /// What it sends is not a set of keys.
     Page,
 }
 
