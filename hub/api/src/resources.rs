@@ -145,9 +145,7 @@ fn not_allowed() -> Response {
 
 impl Call<'_> {
     async fn get(self) -> Result<Response, HubError> {
-        // Of a subresource the right to that is needed, too.
-        self.may("get")?;
-        let object = self.api.hub.objects.get(self.who, &self.target.address).await?;
+        let object = self.api.hub.objects.get_by(self.who, &self.target.address, self.subresource()).await?;
         Ok(Json(self.form.object(&self.target.address, object, self.api.hub.now())).into_response())
     }
 
@@ -294,8 +292,12 @@ impl Call<'_> {
     /// Whoever may not do it is told so before anything of the body is read.
     fn may(&self, verb: &str) -> Result<(), HubError> {
         let address = &self.target.address;
-        let subresource = if self.part() == Part::Status { "status" } else { "" };
-        self.who.authorize(verb, address.kind.get(), subresource, &address.namespace, &address.name)
+        self.who.authorize(verb, address.kind.get(), self.subresource(), &address.namespace, &address.name)
+    }
+
+    /// To which part of the object a right is needed; empty is the object itself.
+    fn subresource(&self) -> &'static str {
+        if self.part() == Part::Status { "status" } else { "" }
     }
 
     /// Objects of namespaced kinds are made, and deleted in numbers, in one namespace.

@@ -125,7 +125,20 @@ impl Objects {
     /// # Errors
     /// [`HubError::NotFound`], [`HubError::Forbidden`].
     pub async fn get(&self, who: &Identity, address: &Address) -> Result<Value, HubError> {
-        who.authorize("get", address.kind.get(), "", &address.namespace, &address.name)?;
+        self.get_by(who, address, "").await
+    }
+
+    /// One object, by the right to this subresource of it; empty is the object itself.
+    ///
+    /// # Errors
+    /// [`HubError::NotFound`], [`HubError::Forbidden`].
+    pub async fn get_by(
+        &self,
+        who: &Identity,
+        address: &Address,
+        subresource: &str,
+    ) -> Result<Value, HubError> {
+        who.authorize("get", address.kind.get(), subresource, &address.namespace, &address.name)?;
         let stored = self.store.get(address.kind, &address.namespace, &address.name).await?;
         let stored = stored.ok_or_else(|| address.not_found())?;
         self.audit.note_read(who, "get", address).await?;

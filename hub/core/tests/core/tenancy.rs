@@ -604,7 +604,10 @@ async fn namespaces_that_may_deploy_are_selected_by_their_labels() -> Result<()>
     ensure!(site.dispatched("team-a", "app").await?.1 == "team-a/deployer");
     // By the selector it has the accounts of its own name, and no others.
     let other = json!({ "clusterRef": { "name": "prod" }, "serviceAccount": { "namespace": "kube-system", "name": "root" } });
-    site.apply(kustomization("team-a", "other", "./web", other)).await?;
+    let mut other = kustomization("team-a", "other", "./web", other);
+    // Only this version names an account of another namespace.
+    other["apiVersion"] = json!("kustomize.toolkit.fluxcd.io/v1alpha1");
+    site.apply(other).await?;
     is_denied(&site, "other", &["may not act as service account 'kube-system/root'"]).await?;
     // Its name is a label that nobody can put on another one; and who selects all does not mean anybody by name.
     let by_name = |name: &str| json!([{ "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": name } } }]);
