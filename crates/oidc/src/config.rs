@@ -85,12 +85,12 @@ impl Configuration {
             let path = format!("jwt[{index}]");
             let issuer = trusted(&path, value, &mut problems);
             if !urls.insert(issuer.url.clone()) {
-                problems.add(&format!("{path}.issuer.url"), "is that of another item, too");
+                problems.add(&format!("{path}.issuer.url"), "is already used by another item");
             }
             if let Some(url) = &issuer.discovery_url
                 && !discovery_urls.insert(url.clone())
             {
-                problems.add(&format!("{path}.issuer.discoveryURL"), "is that of another item, too");
+                problems.add(&format!("{path}.issuer.discoveryURL"), "is already used by another item");
             }
             issuers.push(issuer);
         }
@@ -185,7 +185,7 @@ fn check_issuer(path: &str, issuer: &Issuer, problems: &mut Problems) {
     if let Some(url) = issuer.discovery_url.as_deref().filter(|url| !url.is_empty()) {
         check_url(&at("discoveryURL"), url, problems);
         if url.trim_end_matches('/') == issuer.url.trim_end_matches('/') {
-            problems.add(&at("discoveryURL"), "must be another than url");
+            problems.add(&at("discoveryURL"), "must differ from url");
         }
     }
     if issuer.audiences.is_empty() {
@@ -196,13 +196,13 @@ fn check_issuer(path: &str, issuer: &Issuer, problems: &mut Problems) {
         if audience.is_empty() {
             problems.add(&at(&format!("audiences[{index}]")), "is required");
         } else if !seen.insert(audience) {
-            problems.add(&at(&format!("audiences[{index}]")), "is there twice");
+            problems.add(&at(&format!("audiences[{index}]")), "is listed twice");
         }
     }
     match (issuer.audience_match_policy.as_str(), issuer.audiences.len()) {
         ("MatchAny", _) | ("", 0 | 1) => {}
         ("", _) => {
-            problems.add(&at("audienceMatchPolicy"), "must be MatchAny where there are several audiences");
+            problems.add(&at("audienceMatchPolicy"), "must be MatchAny when there are several audiences");
         }
         _ => problems.add(&at("audienceMatchPolicy"), "must be MatchAny"),
     }
@@ -242,19 +242,19 @@ fn claim_rules(path: &str, value: Value, problems: &mut Problems) -> (Vec<(Strin
             (true, true) => problems.add(&path, "claim or expression is required"),
             (false, true) => {
                 if !rule.message.is_empty() {
-                    problems.add(&at("message"), "must not be set where claim is");
+                    problems.add(&at("message"), "must not be set together with claim");
                 }
                 if !claims.insert(rule.claim.clone()) {
-                    problems.add(&at("claim"), "is that of another rule, too");
+                    problems.add(&at("claim"), "is already used by another rule");
                 }
                 required.push((rule.claim, rule.required_value));
             }
             (true, false) => {
                 if !rule.required_value.is_empty() {
-                    problems.add(&at("requiredValue"), "must not be set where expression is");
+                    problems.add(&at("requiredValue"), "must not be set together with expression");
                 }
                 if !expressions.insert(rule.expression.clone()) {
-                    problems.add(&at("expression"), "is that of another rule, too");
+                    problems.add(&at("expression"), "is already used by another rule");
                 }
                 let test = expression(&at("expression"), &rule.expression, "claims", problems);
                 rules.extend(test.map(|test| Rule { test, message: rule.message }));
@@ -272,7 +272,7 @@ fn user_rules(path: &str, value: Value, problems: &mut Problems) -> Vec<Rule> {
         if rule.expression.is_empty() {
             problems.add(&path, "is required");
         } else if !seen.insert(rule.expression.clone()) {
-            problems.add(&path, "is that of another rule, too");
+            problems.add(&path, "is already used by another rule");
         } else {
             let test = expression(&path, &rule.expression, "user", problems);
             rules.extend(test.map(|test| Rule { test, message: rule.message }));
@@ -283,35 +283,28 @@ fn user_rules(path: &str, value: Value, problems: &mut Problems) -> Vec<Rule> {
 
 fn prefixed(path: &str, value: Value, problems: &mut Problems) -> Option<Source> {
     let Prefixed { claim, prefix, expression: text } = problems.read(path, value);
-    let at = |field: &str| format!("{path}.{field}");
-    match (claim.is_empty(), text.is_empty()) {
-        (false, false) => {
-            problems.add(path, "claim and expression can't both be set");
-            None
+    let at = format!("{path}.prefix");
+    let is_claim = !claim.is_empty();
+    match &prefix {
+        Some(_) if !text.is_empty() => problems.add(&at, "must not be set together with expression"),
+        Some(prefix) if names::is_reserved(prefix) => {
+            problems.add(&at, "must not begin with system:, which is reserved");
         }
-        (true, true) => None,
-        (true, false) => {
-            if prefix.is_some() {
-                problems.add(&at("prefix"), "must not be set where expression is");
-            }
-            expression(&at("expression"), &text, "claims", problems).map(Source::Expression)
+        None if is_claim => {
+            problems.add(&at, "is required with claim; use an empty string for no prefix");
         }
-        (false, true) => {
-            let Some(prefix) = prefix else {
-                let why = "is required where claim is set; an empty string stands for no prefix";
-                problems.add(&at("prefix"), why);
-                return Some(Source::Claim { name: claim, prefix: String::new() });
-            };
-            if names::is_reserved(&prefix) {
-                problems.add(&at("prefix"), "must not begin with system:, which is reserved");
-            }
-            Some(Source::Claim { name: claim, prefix })
-        }
+        _ => {}
     }
+    source(path, claim, prefix.unwrap_or_default(), &text, problems)
 }
 
 fn plain(path: &str, value: Value, problems: &mut Problems) -> Option<Source> {
     let Plain { claim, expression: text } = problems.read(path, value);
+    source(path, claim, String::new(), &text, problems)
+}
+
+/// A claim or an expression; none where neither is set.
+fn source(path: &str, claim: String, prefix: String, text: &str, problems: &mut Problems) -> Option<Source> {
     match (claim.is_empty(), text.is_empty()) {
         (false, false) => {
             problems.add(path, "claim and expression can't both be set");
@@ -319,9 +312,9 @@ fn plain(path: &str, value: Value, problems: &mut Problems) -> Option<Source> {
         }
         (true, true) => None,
         (true, false) => {
-            expression(&format!("{path}.expression"), &text, "claims", problems).map(Source::Expression)
+            expression(&format!("{path}.expression"), text, "claims", problems).map(Source::Expression)
         }
-        (false, true) => Some(Source::Claim { name: claim, prefix: String::new() }),
+        (false, true) => Some(Source::Claim { name: claim, prefix }),
     }
 }
 
@@ -334,7 +327,7 @@ fn extra(path: &str, value: Value, problems: &mut Problems) -> Vec<(String, Name
             problems.add(&at("key"), why);
         }
         if !seen.insert(key.clone()) {
-            problems.add(&at("key"), "is that of another item, too");
+            problems.add(&at("key"), "is already used by another item");
         }
         if value_expression.is_empty() {
             problems.add(&at("valueExpression"), "is required");

@@ -11,9 +11,12 @@ use aws_lc_rs::signature::{
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 /// So many keys of one issuer are looked at. Issuers have two or three.
 pub const MAX_KEYS: usize = 32;
+/// The longest name of a key or an algorithm, in bytes. A key with a longer one is passed over.
+const MAX_NAME: usize = 256;
 /// Bytes of a modulus: 8192 bits.
 const MAX_NUMBER: usize = 1024;
 
@@ -61,9 +64,11 @@ struct Published {
     y: Option<String>,
 }
 
+/// Each key is read by itself: one that is malformed spoils no other, and what is large is never held as values.
 #[derive(Deserialize)]
-struct Set {
-    keys: Vec<serde_json::Value>,
+struct Set<'a> {
+    #[serde(borrow)]
+    keys: Vec<&'a RawValue>,
 }
 
 impl Keys {
@@ -72,11 +77,13 @@ impl Keys {
     /// # Errors
     /// [`BadKeys`] where it is none.
     pub fn parse(bytes: &[u8]) -> Result<Self, BadKeys> {
-        let set: Set = serde_json::from_slice(bytes).map_err(|_| BadKeys)?;
-        let read = |published: serde_json::Value| {
-            let published: Published = serde_json::from_value(published).ok()?;
+        let set: Set<'_> = serde_json::from_slice(bytes).map_err(|_| BadKeys)?;
+        let read = |published: &RawValue| {
+            let published: Published = serde_json::from_str(published.get()).ok()?;
             let for_signing = published.used.as_deref().is_none_or(|used| used == "sig");
-            let public = public(&published).filter(|_| for_signing)?;
+            let is_short = |name: &Option<String>| name.as_ref().is_none_or(|name| name.len() <= MAX_NAME);
+            let is_named = is_short(&published.kid) && is_short(&published.alg);
+            let public = public(&published).filter(|_| for_signing && is_named)?;
             Some(Key { id: published.kid, algorithm: published.alg, public })
         };
         Ok(Self(set.keys.into_iter().filter_map(read).take(MAX_KEYS).collect()))
@@ -161,5 +168,31 @@ fn parameters(algorithm: &str) -> Option<&'static RsaParameters> {
         "PS384" => Some(&RSA_PSS_2048_8192_SHA384),
         "PS512" => Some(&RSA_PSS_2048_8192_SHA512),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn keys_that_are_malformed_or_have_long_names_are_passed_over() {
+        let key = |kid: &str| {
+            let x = URL_SAFE_NO_PAD.encode([7; 32]);
+            json!({ "kty": "OKP", "crv": "Ed25519", "x": x, "kid": kid })
+        };
+        let parse = |keys: Value| Keys::parse(json!({ "keys": keys }).to_string().as_bytes());
+        let long = "k".repeat(MAX_NAME + 1);
+        let mut other = key("algorithm");
+        other["alg"] = json!(long);
+        let keys = parse(json!([1, [[]], { "kty": "oct", "k": "c2VjcmV0" }, key(&long), other, key("good")]))
+            .unwrap();
+        assert_eq!(keys.count(), 1);
+        assert!(keys.has("good") && !keys.has(&long));
+        let many: Vec<Value> = (0..MAX_KEYS + 1).map(|number| key(&number.to_string())).collect();
+        assert_eq!(parse(json!(many)).unwrap().count(), MAX_KEYS);
+        assert!(parse(json!("none")).is_err() && Keys::parse(b"{").is_err());
     }
 }

@@ -23,7 +23,7 @@ pub enum TokenError {
     #[error("it is signed by no key of its issuer")]
     Signature,
     /// It is from somebody else.
-    #[error("it is of another issuer")]
+    #[error("it is from another issuer")]
     Issuer,
     /// It is for somebody else.
     #[error("it is for another audience")]

@@ -184,14 +184,14 @@ impl Source<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use roadstead_api::KindId;
     use serde_json::{Value, json};
 
     use super::*;
     use crate::{Change, Resource};
 
-    fn filled(objects: &[(KindId, &str, &str, Value)]) -> Policy {
+    pub(crate) fn filled(objects: &[(KindId, &str, &str, Value)]) -> Policy {
         let mut policy = Policy::default();
         let changes = objects.iter().map(|(kind, namespace, name, object)| Change::Put {
             kind: *kind,

@@ -67,7 +67,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::Change;
+    use crate::decide::tests::filled;
 
     const CLUSTERS: Resource<'static> =
         Resource { verb: "get", group: "x", resource: "clusters", subresource: "", namespace: "", name: "" };
@@ -98,15 +98,7 @@ mod tests {
             (KindId::ClusterRoleBinding, "", "ada", binding("ClusterRole", "pods", "ada")),
             (KindId::ClusterRoleBinding, "", "joe", binding("ClusterRole", "clusters", "joe")),
         ];
-        let mut policy = Policy::default();
-        let changes = objects.iter().map(|(kind, namespace, name, object)| Change::Put {
-            kind: *kind,
-            namespace,
-            name,
-            object,
-        });
-        assert_eq!(policy.apply(changes), []);
-        policy
+        filled(&objects)
     }
 
     #[test]

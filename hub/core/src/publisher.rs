@@ -229,12 +229,12 @@ impl Site {
         let configuration: Configuration = serde_json::from_slice(&self.get(&self.discovery_url).await?)
             .map_err(|_| "it publishes no OpenID configuration".to_owned())?;
         if configuration.issuer != self.issuer {
-            return Err("its OpenID configuration is of another issuer".to_owned());
+            return Err("its OpenID configuration names another issuer".to_owned());
         }
         let keys =
             Keys::parse(&self.get(&configuration.jwks_uri).await?).map_err(|error| error.to_string())?;
         if keys.count() == 0 {
-            return Err("it publishes no key of a kind that is known".to_owned());
+            return Err("it publishes no key of a supported type".to_owned());
         }
         Ok(keys)
     }
@@ -243,11 +243,11 @@ impl Site {
     async fn get(&self, url: &str) -> Result<Bytes, String> {
         let is_clear = !url.starts_with("https://");
         if is_clear && !(self.plain_http && url.starts_with("http://")) {
-            return Err("it is not asked over HTTPS".to_owned());
+            return Err("its URL is not an https URL".to_owned());
         }
         let client = self.client.as_ref().map_err(Clone::clone)?;
         let request =
-            http::Request::get(url).body(Full::default()).map_err(|_| "its URL is none".to_owned())?;
+            http::Request::get(url).body(Full::default()).map_err(|_| "its URL is not valid".to_owned())?;
         let answer = client.send(request).await.map_err(|error| match error.refusal {
             Some(refusal) => refusal.to_string(),
             None => "the connection failed".to_owned(),
@@ -256,6 +256,6 @@ impl Site {
             return Err(format!("it answers HTTP {}", answer.status().as_u16()));
         }
         let body = Limited::new(answer.into_body(), ANSWER).collect().await;
-        Ok(body.map_err(|_| "its answer is cut, or too long".to_owned())?.to_bytes())
+        Ok(body.map_err(|_| "its answer is incomplete or too long".to_owned())?.to_bytes())
     }
 }

@@ -245,13 +245,13 @@ fn next_look(situation: &Situation, at: Timestamp) -> Timestamp {
 
 /// Whether `last` was an attempt at what is wanted now.
 fn is_current(last: &Attempted, situation: &Situation, cluster: ClusterUid, wanted: Wanted<'_>) -> bool {
-    is_of_the_same(last, cluster, wanted)
+    has_same_inputs(last, cluster, wanted)
         && last.generation == situation.generation
         && last.request == situation.request
 }
 
-/// Whether `last` was an attempt at what is wanted now, as far as nobody has to say it.
-fn is_of_the_same(last: &Attempted, cluster: ClusterUid, wanted: Wanted<'_>) -> bool {
+/// Whether `last` was an attempt at the same revision, on the same cluster, with the same inputs; spec and request aside.
+fn has_same_inputs(last: &Attempted, cluster: ClusterUid, wanted: Wanted<'_>) -> bool {
     last.kind != AttemptKind::Delete
         && !last.outdated
         && !last.is_past
@@ -272,7 +272,7 @@ impl Attempted {
 impl Situation {
     /// When the next attempt may begin, where all that is new is that somebody asks for one.
     fn paced(&self, cluster: ClusterUid, wanted: Wanted<'_>) -> Option<Timestamp> {
-        let last = self.asked_of(cluster, wanted)?;
+        let last = self.repeated(cluster, wanted)?;
         let asks = last.generation != self.generation || last.request != self.request;
         if asks { pace::next(&self.asked_for) } else { None }
     }
@@ -281,13 +281,13 @@ impl Situation {
     #[must_use]
     pub fn is_only_requested(&self, cluster: ClusterUid) -> bool {
         let Source::Artifact { revision, digest } = &self.source else { return false };
-        self.asked_of(cluster, (revision, *digest))
+        self.repeated(cluster, (revision, *digest))
             .is_some_and(|last| last.generation == self.generation && last.request != self.request)
     }
 
-    /// The newest attempt, where it was one at what is wanted now, as far as nobody has to say it.
-    fn asked_of(&self, cluster: ClusterUid, wanted: Wanted<'_>) -> Option<&Attempted> {
-        let is_same = |last: &&Attempted| is_of_the_same(last, cluster, wanted);
+    /// The newest attempt, where the next one would have the same inputs, and only its spec or request can be new.
+    fn repeated(&self, cluster: ClusterUid, wanted: Wanted<'_>) -> Option<&Attempted> {
+        let is_same = |last: &&Attempted| has_same_inputs(last, cluster, wanted);
         self.last.as_ref().filter(|_| !self.confirmed && !self.handed).filter(is_same)
     }
 

@@ -1,13 +1,13 @@
-//! How often attempts are made at one Kustomization because somebody asks for them: some at once, then one after the other at a pace.
+//! How often a Kustomization is attempted because somebody changes it or asks for it: a few times at once, then at a steady pace.
 //! Whoever asks a thousand times a second takes no more of the hub than that.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// So many are made as soon as they are asked for;
+/// Attempts that begin as soon as they are asked for.
 pub(crate) const AT_ONCE: usize = 4;
-/// who asks for more gets one in so long.
+/// The time between those that follow.
 pub(crate) const EVERY: Duration = Duration::from_secs(5);
 
 /// When the next attempt may begin, of those that began at these times, newest first.

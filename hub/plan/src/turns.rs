@@ -7,13 +7,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use roadstead_model::ApplierUid;
 
-/// So many of a namespace are reconciled as soon as they are asked for;
+/// Kustomizations of a namespace that are reconciled as soon as they are asked for.
 const AT_ONCE: u32 = 50;
-/// the others one after the other, one in so long.
+/// The time between those that follow.
 const EVERY: Duration = Duration::from_millis(200);
-/// Who does not come for its turn within this loses it.
+/// For so long a turn can be taken.
 const KEPT: Duration = Duration::from_secs(60);
-/// With more namespaces, those that nobody waits for are forgotten.
+/// With more namespaces, those that have all their turns left are forgotten.
 const NAMESPACES: usize = 1_000;
 
 /// Whose turn it is, by namespace.
@@ -24,36 +24,49 @@ pub struct Turns(HashMap<String, Namespace>);
 struct Namespace {
     /// When all turns that were given would be over, were they taken one after the other.
     over: Timestamp,
-    /// The turns of those that wait.
-    waiting: HashMap<ApplierUid, Timestamp>,
+    given: HashMap<ApplierUid, Turn>,
+}
+
+#[derive(Debug)]
+struct Turn {
+    at: Timestamp,
+    /// When it was taken, the beginning of the newest attempt that somebody had asked for. Once there is a newer one, the turn is
+    /// used up.
+    taken: Option<Option<Timestamp>>,
 }
 
 impl Turns {
-    /// Takes a turn for this applier of the namespace.
+    /// Takes a turn for this applier of the namespace; `newest` is when its newest attempt began that somebody asked for. A turn
+    /// serves until an attempt comes of it: a build may have to be waited for first.
     ///
     /// # Errors
     /// When it is its turn, where that is later. It stays so until it comes for it.
-    pub fn take(&mut self, namespace: &str, applier: ApplierUid, now: Timestamp) -> Result<(), Timestamp> {
+    pub fn take(
+        &mut self,
+        namespace: &str,
+        applier: ApplierUid,
+        newest: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Result<(), Timestamp> {
         if self.0.len() > NAMESPACES {
             self.0.retain(|_, own| own.over > now);
         }
-        let new = || Namespace { over: now, waiting: HashMap::new() };
+        let new = || Namespace { over: now, given: HashMap::new() };
         let own = self.0.entry(namespace.to_owned()).or_insert_with(new);
-        own.waiting.retain(|_, turn| *turn + KEPT > now);
-        if let Some(turn) = own.waiting.get(&applier).copied() {
-            if now < turn {
-                return Err(turn);
+        own.given.retain(|_, turn| turn.at + KEPT > now);
+        match own.given.get_mut(&applier) {
+            Some(turn) if now < turn.at => return Err(turn.at),
+            Some(turn) if turn.taken.is_none_or(|before| before == newest) => {
+                turn.taken = Some(newest);
+                return Ok(());
             }
-            own.waiting.remove(&applier);
-            return Ok(());
+            _ => {}
         }
         own.over = own.over.max(now) + EVERY;
-        let turn = own.over - EVERY * AT_ONCE;
-        if turn <= now {
-            return Ok(());
-        }
-        own.waiting.insert(applier, turn);
-        Err(turn)
+        let at = (own.over - EVERY * AT_ONCE).max(now);
+        let is_now = at == now;
+        own.given.insert(applier, Turn { at, taken: is_now.then_some(newest) });
+        if is_now { Ok(()) } else { Err(at) }
     }
 }
 
@@ -71,40 +84,64 @@ mod tests {
         Timestamp::from_millisecond(1_000_000 + milliseconds).expect("it is in range")
     }
 
+    /// Takes a turn for an applier whose every turn leads to an attempt.
+    fn take(turns: &mut Turns, namespace: &str, number: u128, milliseconds: i64) -> Result<(), Timestamp> {
+        turns.take(namespace, applier(number), Some(at(milliseconds)), at(milliseconds))
+    }
+
     #[test]
     fn some_go_at_once_and_the_others_one_after_the_other() {
         let mut turns = Turns::default();
         for number in 0..50 {
-            assert_eq!(turns.take("greedy", applier(number), at(0)), Ok(()), "{number}");
+            assert_eq!(take(&mut turns, "greedy", number, 0), Ok(()), "{number}");
         }
-        assert_eq!(turns.take("greedy", applier(50), at(0)), Err(at(200)));
-        assert_eq!(turns.take("greedy", applier(51), at(0)), Err(at(400)));
+        assert_eq!(take(&mut turns, "greedy", 50, 0), Err(at(200)));
+        assert_eq!(take(&mut turns, "greedy", 51, 0), Err(at(400)));
         // Who asks again does not lose its turn, and gets no second one.
-        assert_eq!(turns.take("greedy", applier(50), at(100)), Err(at(200)));
-        assert_eq!(turns.take("other", applier(52), at(100)), Ok(()));
-        assert_eq!(turns.take("greedy", applier(51), at(399)), Err(at(400)));
-        assert_eq!(turns.take("greedy", applier(51), at(400)), Ok(()));
-        assert_eq!(turns.take("greedy", applier(50), at(400)), Ok(()));
-        assert_eq!(turns.take("greedy", applier(51), at(400)), Err(at(600)));
+        assert_eq!(take(&mut turns, "greedy", 50, 100), Err(at(200)));
+        assert_eq!(take(&mut turns, "other", 52, 100), Ok(()));
+        assert_eq!(take(&mut turns, "greedy", 51, 399), Err(at(400)));
+        assert_eq!(take(&mut turns, "greedy", 51, 400), Ok(()));
+        assert_eq!(take(&mut turns, "greedy", 50, 400), Ok(()));
+        assert_eq!(take(&mut turns, "greedy", 51, 401), Err(at(600)));
         // After a while as many go at once as before.
         for number in 0..50 {
-            assert_eq!(turns.take("greedy", applier(number), at(20_000)), Ok(()), "{number}");
+            assert_eq!(take(&mut turns, "greedy", number, 20_000), Ok(()), "{number}");
         }
+    }
+
+    #[test]
+    fn a_turn_serves_until_an_attempt_comes_of_it() {
+        let mut turns = Turns::default();
+        for number in 0..50 {
+            assert_eq!(take(&mut turns, "greedy", number, 0), Ok(()), "{number}");
+        }
+        let mut come = |newest: i64, now: i64| turns.take("greedy", applier(60), Some(at(newest)), at(now));
+        assert_eq!(come(-10, 0), Err(at(200)));
+        // Its build is waited for, pass after pass.
+        for now in [200, 300, 5_000] {
+            assert_eq!(come(-10, now), Ok(()), "{now}");
+        }
+        for number in 100..150 {
+            let _ = take(&mut turns, "greedy", number, 5_050);
+        }
+        // The next request needs another one.
+        assert!(turns.take("greedy", applier(60), Some(at(5_001)), at(5_100)).is_err());
     }
 
     #[test]
     fn what_nobody_comes_for_is_forgotten() {
         let mut turns = Turns::default();
         for number in 0..60 {
-            let _ = turns.take("greedy", applier(number), at(0));
+            let _ = take(&mut turns, "greedy", number, 0);
         }
-        assert_eq!(turns.0["greedy"].waiting.len(), 10);
-        assert_eq!(turns.take("greedy", applier(99), at(70_000)), Ok(()));
-        assert!(turns.0["greedy"].waiting.is_empty());
+        assert_eq!(turns.0["greedy"].given.len(), 60);
+        assert_eq!(take(&mut turns, "greedy", 99, 70_000), Ok(()));
+        assert_eq!(turns.0["greedy"].given.len(), 1);
         for number in 0..=NAMESPACES {
-            assert_eq!(turns.take(&number.to_string(), applier(1), at(80_000)), Ok(()));
+            assert_eq!(take(&mut turns, &number.to_string(), 1, 80_000), Ok(()));
         }
-        assert_eq!(turns.take("last", applier(1), at(90_000)), Ok(()));
+        assert_eq!(take(&mut turns, "last", 1, 90_000), Ok(()));
         assert_eq!(turns.0.len(), 1);
     }
 }

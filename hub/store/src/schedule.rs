@@ -200,7 +200,7 @@ impl Store {
         Ok(())
     }
 
-    /// Has what somebody asks of a resource wait until then; what else makes it due does not wait.
+    /// Makes what somebody asks of a resource wait until then; other reasons for a pass do not wait.
     ///
     /// # Errors
     /// Where the database refuses.

@@ -134,7 +134,7 @@ fn what_is_no_configuration_is_refused() {
     assert!(parse(&file(&json!(many[..64]))).is_ok());
     assert!(parse(&file(&json!(many))).unwrap_err().to_string().contains("at most 64"));
     let error = parse(&file(&json!([issuer(), issuer()]))).unwrap_err().to_string();
-    assert!(error.contains("jwt[1].issuer.url: is that of another item"), "{error}");
+    assert!(error.contains("jwt[1].issuer.url: is already used by another item"), "{error}");
 }
 
 #[test]
@@ -147,21 +147,17 @@ fn each_field_is_checked() {
         ("issuer/url", json!("https://issuer.test#a"), "must not have a fragment"),
         ("issuer/url", json!("issuer.test"), "jwt[0].issuer.url: relative URL"),
         ("issuer/URL", json!("https://issuer.test"), "jwt[0].issuer: unknown field `URL`"),
-        ("issuer/discoveryURL", json!("https://issuer.test/"), "must be another than url"),
+        ("issuer/discoveryURL", json!("https://issuer.test/"), "must differ from url"),
         ("issuer/discoveryURL", json!("http://a.test"), "discoveryURL: must be an https URL"),
         ("issuer/audiences", json!([]), "jwt[0].issuer.audiences: at least one"),
         ("issuer/audiences", json!([""]), "audiences[0]: is required"),
-        ("issuer/audiences", json!(["a", "a"]), "audiences[1]: is there twice"),
-        ("issuer/audiences", json!(["a", "b"]), "audienceMatchPolicy: must be MatchAny where"),
+        ("issuer/audiences", json!(["a", "a"]), "audiences[1]: is listed twice"),
+        ("issuer/audiences", json!(["a", "b"]), "audienceMatchPolicy: must be MatchAny when"),
         ("issuer/audienceMatchPolicy", json!("MatchAll"), "audienceMatchPolicy: must be MatchAny"),
         ("issuer/egressSelectorType", json!("cluster"), "egressSelectorType: is not supported"),
         ("claimMapping", json!({}), "jwt[0]: unknown field `claimMapping`"),
         ("claimMappings/username", json!(null), "claimMappings.username: claim or expression is required"),
-        (
-            "claimMappings/username",
-            json!({ "claim": "sub" }),
-            "username.prefix: is required where claim is set",
-        ),
+        ("claimMappings/username", json!({ "claim": "sub" }), "username.prefix: is required with claim"),
         (
             "claimMappings/username/expression",
             json!("claims.sub"),
@@ -175,7 +171,7 @@ fn each_field_is_checked() {
         (
             "claimMappings/username",
             json!({ "expression": "claims.sub", "prefix": "a" }),
-            "must not be set where expression is",
+            "must not be set together with expression",
         ),
         (
             "claimMappings/username",
@@ -220,14 +216,14 @@ fn each_field_is_checked() {
         (
             "claimMappings/extra",
             json!([{ "key": "a.test/a", "valueExpression": "'x'" }, { "key": "a.test/a", "valueExpression": "'y'" }]),
-            "extra[1].key: is that of another item",
+            "extra[1].key: is already used by another item",
         ),
         ("claimValidationRules", json!([{}]), "claimValidationRules[0]: claim or expression is required"),
         ("claimValidationRules", json!([{ "claim": "a", "expression": "true" }]), "can't both be set"),
         (
             "claimValidationRules",
             json!([{ "claim": "a", "message": "b" }]),
-            "message: must not be set where claim is",
+            "message: must not be set together with claim",
         ),
         (
             "claimValidationRules",
@@ -237,12 +233,12 @@ fn each_field_is_checked() {
         (
             "claimValidationRules",
             json!([{ "claim": "a" }, { "claim": "a" }]),
-            "claimValidationRules[1].claim: is that of another",
+            "claimValidationRules[1].claim: is already used by another rule",
         ),
         (
             "claimValidationRules",
             json!([{ "expression": "claims.a" }, { "expression": "claims.a" }]),
-            "[1].expression: is that of another",
+            "[1].expression: is already used by another rule",
         ),
         ("claimValidationRules", json!({}), "claimValidationRules: must be a list"),
         ("userValidationRules", json!([{}]), "userValidationRules[0].expression: is required"),
@@ -254,7 +250,7 @@ fn each_field_is_checked() {
         (
             "userValidationRules",
             json!([{ "expression": "true" }, { "expression": "true" }]),
-            "[1].expression: is that of another",
+            "[1].expression: is already used by another rule",
         ),
     ] {
         let said = said(pointer, value.clone());

@@ -109,14 +109,15 @@ impl Delivery {
         }
     }
 
-    /// When it is this one's turn, where that is later.
+    /// When it is this applier's turn, where that is later.
     fn wait_for_turn(&self, seen: &SeenApplier, now: Timestamp) -> Option<Timestamp> {
         // Nothing under the lock can panic half-way through a change.
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        turns.take(&seen.stored.namespace, seen.situation.uid, now).err()
+        let newest = seen.situation.asked_for.first().copied();
+        turns.take(&seen.stored.namespace, seen.situation.uid, newest, now).err()
     }
 
-    /// Has what is asked for wait.
+    /// Makes what is asked for wait.
     async fn pace(
         &self,
         seen: &SeenApplier,

@@ -16,7 +16,7 @@ use url::Url;
 
 use crate::context::Context;
 use crate::identity::Identity;
-use crate::identity::tokens::{MOST, MOST_REFUSED, Memory, REMEMBERED, Room};
+use crate::identity::tokens::{MOST_REFUSED, Memory, REMEMBERED, Room};
 use crate::publisher::{NoKeys, Publisher, Site};
 use crate::{HubError, Outbound};
 
@@ -24,6 +24,8 @@ use crate::{HubError, Outbound};
 const FRESH: SignedDuration = SignedDuration::from_mins(5);
 /// Keys serve for so long while their issuer does not answer.
 const KEPT: SignedDuration = SignedDuration::from_hours(24);
+/// Tokens that are remembered. Fewer than of the hub's own: a user of theirs may have a thousand groups, some 60 KiB.
+const MOST: usize = 1_000;
 /// Tokens that are verified at once, and those that wait for it.
 const AT_ONCE: usize = 2;
 const WAITING: usize = 1000;
@@ -146,7 +148,7 @@ impl Issuers {
                 issuer,
                 why,
                 untold,
-                "a token of an OpenID Connect issuer is not taken, or not wholly"
+                "a token of an OpenID Connect issuer, or a part of it, was not accepted"
             );
         }
     }

@@ -22,7 +22,7 @@ pub(crate) const REMEMBERED: Duration = Duration::from_secs(2);
 const ONCE_GOOD: SignedDuration = SignedDuration::from_mins(15);
 
 /// Tokens that are remembered: more than there are users at one time.
-pub(super) const MOST: usize = 10_000;
+const MOST: usize = 10_000;
 
 /// Of tokens that stand for nobody fewer are remembered, and apart, so that they push nobody's out.
 pub(super) const MOST_REFUSED: usize = 1_000;

@@ -374,7 +374,7 @@ fn asks_for_more(before: Option<&Stored>, after: Option<&Stored>) -> bool {
         || request(before) != request(after)
 }
 
-/// Whether an applier's change begins and ends nothing, so that it may wait where somebody makes one after the other.
+/// Whether a change of an applier may wait where one follows the other: it neither deletes, suspends nor resumes it.
 fn only_asks(before: &Stored, after: &Stored) -> bool {
     before.deletion_timestamp == after.deletion_timestamp && is_suspended(before) == is_suspended(after)
 }
