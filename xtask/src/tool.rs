@@ -14,7 +14,9 @@ pub(crate) fn installed(runner: &Runner, name: &str, version: &str) -> Result<Pa
     if !program.exists() {
         runner.say(&format!("installing {name} {version} once, into the cache (minutes)"));
         let mut install = cache::cargo();
-        install.args(["install", name, "--version", version, "--locked", "--quiet", "--root"]);
+        // Not optimized: it would take several times as long to build as it runs.
+        install.args(["install", name, "--version", version, "--locked", "--quiet", "--debug", "--root"]);
+        install.env("CARGO_PROFILE_DEV_DEBUG", "0");
         // Neither this workspace's settings nor its target folder are for it.
         let outside = folder.parent().context("the tool's folder has a parent")?;
         install.arg(&folder).current_dir(outside).env_remove("CARGO_TARGET_DIR");
@@ -22,4 +24,15 @@ pub(crate) fn installed(runner: &Runner, name: &str, version: &str) -> Result<Pa
         runner.say("installed");
     }
     Ok(program)
+}
+
+/// The folder with `prometheus` and `promtool`: the one that is named, one of PATH, or where `make tools` unpacks them.
+pub(crate) fn prometheus() -> Result<PathBuf> {
+    let named = std::env::var_os("ROADSTEAD_TEST_PROMETHEUS").map(PathBuf::from);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let unpacked = cache::folder("prometheus")?.join("usr/bin");
+    let mut folders = named.into_iter().chain(std::env::split_paths(&path)).chain([unpacked]);
+    let found =
+        folders.find(|folder| ["prometheus", "promtool"].iter().all(|one| folder.join(one).is_file()));
+    found.context("prometheus and promtool not found: `make tools` installs them, ROADSTEAD_TEST_PROMETHEUS names their folder")
 }
