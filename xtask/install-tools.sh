@@ -74,6 +74,26 @@ if [ -n "$packages" ]; then
 	fi
 fi
 
+# For tests of metrics. Only its programs, unpacked: the package itself would begin to serve on all addresses of this machine.
+prometheus=${ROADSTEAD_CACHE:-$HOME/.cache/roadstead}/prometheus
+if [ -z "${ROADSTEAD_TEST_PROMETHEUS:-}" ] && ! { have prometheus && have promtool; } && [ ! -x "$prometheus/usr/bin/promtool" ]; then
+	if have apt-get && have dpkg-deb; then
+		echo "unpacking: prometheus" >&2
+		fetched=$(mktemp -d)
+		(
+			cd "$fetched"
+			apt-get download prometheus || { [ "$(id -u)" -eq 0 ] && apt-get update && apt-get download prometheus; }
+		) >"$fetched/log" 2>&1 </dev/null || { tail -n 30 "$fetched/log" >&2; exit 1; }
+		mkdir -p "${prometheus%/*}" && dpkg-deb -x "$fetched"/prometheus_*.deb "$fetched/unpacked"
+		# Whole, or not there.
+		rm -rf "$prometheus" && mv "$fetched/unpacked" "$prometheus" && rm -rf "$fetched"
+	else
+		echo "Prometheus is needed, for tests of metrics: unpack its own archive, and put it into PATH, or name its folder by" >&2
+		echo "ROADSTEAD_TEST_PROMETHEUS." >&2
+		exit 1
+	fi
+fi
+
 if ! have cargo || ! at_least "$(cargo --version | cut -d' ' -f2)" "$rust_wanted"; then
 	echo "Rust $rust_wanted or newer is needed: rustup installs it, and 'rustup update stable' renews an old one." >&2
 	exit 1

@@ -1,17 +1,19 @@
 //! The hub's public API, as this command reaches it: through a kubeconfig, as kubectl does.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::commands::{cache_of_exec, cached_token};
+
 /// A kubeconfig is a small file; a larger one is something else.
 const MAX_KUBECONFIG_BYTES: u64 = 4 << 20;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The parts of a kubeconfig that reaching a hub takes. Programs named in it are never run.
+/// The parts of a kubeconfig that reaching a hub takes. Programs named in it are never run: a sign-in of `roadstead login` is read without.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct Kubeconfig {
@@ -64,6 +66,8 @@ struct NamedUser {
 #[derive(Deserialize)]
 struct User {
     token: Option<String>,
+    #[serde(default)]
+    exec: Value,
 }
 
 /// Which hub.
@@ -88,12 +92,7 @@ pub(crate) struct HubClient {
 impl HubArgs {
     /// Reads the kubeconfig.
     pub(crate) fn client(&self) -> Result<HubClient> {
-        let path = match &self.kubeconfig {
-            Some(path) => path.clone(),
-            None => std::env::home_dir()
-                .context("find the home folder; or give the hub's kubeconfig with --kubeconfig")?
-                .join(".kube/config"),
-        };
+        let path = kubeconfig(self.kubeconfig.as_deref())?;
         let size = std::fs::metadata(&path)
             .with_context(|| format!("read the kubeconfig {}", path.display()))?
             .len();
@@ -118,8 +117,10 @@ impl HubArgs {
         let user = &find(&config.users, &context.user)
             .with_context(|| format!("it has no user '{}'", context.user))?
             .user;
-        let Some(token) = user.token.clone() else {
-            bail!("user '{}' has no token; a hub takes bearer tokens", context.user);
+        let token = match (user.token.clone(), cache_of_exec(&user.exec)) {
+            (Some(token), _) => token,
+            (None, Some(signed_in)) => cached_token(&signed_in)?.0,
+            (None, None) => bail!("user '{}' has no token; a hub takes bearer tokens", context.user),
         };
         if !cluster.server.starts_with("https://") {
             bail!("server '{}' is not an https:// URL", cluster.server);
@@ -134,6 +135,26 @@ impl HubArgs {
         let http = http.build().context("set up HTTPS")?;
         Ok(HubClient { http, server: cluster.server.trim_end_matches('/').to_owned(), token })
     }
+}
+
+/// Which kubeconfig is meant: `KUBECONFIG` may name several, of which it is the first that is there, or else the last.
+pub(crate) fn kubeconfig(given: Option<&Path>) -> Result<PathBuf> {
+    let Some(given) = given.filter(|path| !path.as_os_str().is_empty()) else {
+        let home =
+            std::env::home_dir().context("find the home folder; or name a kubeconfig with --kubeconfig")?;
+        return Ok(home.join(".kube/config"));
+    };
+    let mut last = given.to_owned();
+    if given.exists() {
+        return Ok(last);
+    }
+    for path in std::env::split_paths(given).filter(|path| !path.as_os_str().is_empty()) {
+        if path.exists() {
+            return Ok(path);
+        }
+        last = path;
+    }
+    Ok(last)
 }
 
 fn find<'a, T>(entries: &'a [Named<T>], name: &str) -> Option<&'a T> {
@@ -221,6 +242,20 @@ users:
     fn connect(context: Option<&str>) -> anyhow::Result<super::HubClient> {
         let config: Kubeconfig = serde_saphyr::from_str(CONFIG).unwrap();
         HubArgs { kubeconfig: None, context: context.map(str::to_owned) }.connect(&config)
+    }
+
+    #[test]
+    fn of_several_kubeconfigs_the_first_that_is_there_is_meant() {
+        let folder = tempfile::tempdir().unwrap();
+        let [one, two, three] = ["one", "two", "three"].map(|name| folder.path().join(name));
+        let several =
+            |paths: &[&std::path::PathBuf]| std::path::PathBuf::from(std::env::join_paths(paths).unwrap());
+        let meant = |paths: &[&std::path::PathBuf]| super::kubeconfig(Some(&several(paths))).unwrap();
+        assert_eq!((meant(&[&one]), meant(&[&one, &two, &three])), (one.clone(), three.clone()));
+        std::fs::write(&two, "").unwrap();
+        assert_eq!((meant(&[&one, &two, &three]), meant(&[&two])), (two.clone(), two));
+        let home = super::kubeconfig(Some("".as_ref())).unwrap();
+        assert!(home.ends_with(".kube/config"), "{}", home.display());
     }
 
     #[test]

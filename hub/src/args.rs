@@ -7,9 +7,11 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 use roadstead_hub_core::clusters::ReservedName;
 use roadstead_hub_core::delivery::SopsMac;
+use roadstead_hub_core::identity::AuditSink;
 use roadstead_hub_core::{KeptArtifacts, KeptAttempts};
 use roadstead_model::guard::DEFAULT_MAX_PERCENT;
 use roadstead_model::{GoDuration, Guard, GuardMode};
+use url::Url;
 
 use crate::clusters::ClusterArgs;
 use crate::limits::LimitArgs;
@@ -57,10 +59,38 @@ pub(crate) struct Args {
     #[arg(long, value_name = "HOST", env = "ROADSTEAD_PUBLIC_HOST")]
     pub(crate) public_host: Option<String>,
 
+    /// What tokens of service accounts say to be from and for (an https:// URL, at which whoever else verifies them finds
+    /// /.well-known/openid-configuration of the hub); all replicas need the same. Given more than once, new tokens are of the first, and
+    /// those of the others are taken, too [default: the API's address, by --public-host]
+    #[arg(long, value_name = "URL", env = "ROADSTEAD_SERVICE_ACCOUNT_ISSUER", value_parser = issuer_url, value_delimiter = ',')]
+    pub(crate) service_account_issuer: Vec<String>,
+
     /// Which issuers of OpenID Connect are trusted, and how their tokens become users: the file that kube-apiserver takes under the
     /// same name (apiserver.config.k8s.io/v1, AuthenticationConfiguration), read at start
     #[arg(long, value_name = "FILE", env = "ROADSTEAD_AUTHENTICATION_CONFIG")]
     pub(crate) authentication_config: Option<PathBuf>,
+
+    /// Where people sign in to the dashboard and by `roadstead login`: providers among the issuers of --authentication-config
+    /// (fleet.roadstead.dev/v1alpha1, SignInConfiguration), read at start
+    #[arg(long, value_name = "FILE", env = "ROADSTEAD_SIGN_IN_CONFIG", requires = "authentication_config")]
+    pub(crate) sign_in_config: Option<PathBuf>,
+
+    /// A session in the dashboard ends after so long without use, such as 8h
+    #[arg(long, value_name = "DURATION", default_value = "8h", value_parser = positive)]
+    pub(crate) session_idle: Duration,
+
+    /// A session in the dashboard ends after so long in any case, such as 24h
+    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = positive)]
+    pub(crate) session_lasts: Duration,
+
+    /// For when nobody can sign in otherwise: the authorities (PEM) whose client certificates are taken by the API, with the common name
+    /// as the user and organizations as groups; names that begin with system: are refused. Each use is on record. Read at start
+    #[arg(long, value_name = "FILE", env = "ROADSTEAD_CLIENT_CA_FILE")]
+    pub(crate) client_ca_file: Option<PathBuf>,
+
+    /// Take certificates of --client-ca-file with the organization system:masters, whose users may do everything
+    #[arg(long, requires = "client_ca_file")]
+    pub(crate) client_ca_masters: bool,
 
     #[command(flatten)]
     pub(crate) network: NetworkArgs,
@@ -87,7 +117,7 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) restored: bool,
 
-    /// Turn references across namespaces off altogether: spec.dependsOn, too, then stays within its namespace
+    /// Turn references across namespaces off altogether, whoever writes them and whatever ReferenceGrants allow
     #[arg(long)]
     pub(crate) no_cross_namespace_refs: bool,
 
@@ -104,6 +134,10 @@ pub(crate) struct Args {
     /// later, and none sooner than its own interval
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = positive)]
     pub(crate) full_reconcile_interval: Duration,
+
+    /// For how long it is tried to send an event to a Provider that does not take it, such as 6h; after that it is given up
+    #[arg(long, value_name = "DURATION", default_value = "6h", value_parser = positive)]
+    pub(crate) give_up_notifications: Duration,
 
     /// How many reconciliations of each Kustomization are kept, of those that have ended; 4 to 100
     #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u16).range(4..=100))]
@@ -153,6 +187,18 @@ pub(crate) struct Args {
     /// Days for which entries of the audit log are kept; 0 for ever
     #[arg(long, value_name = "DAYS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(0..=36_500))]
     pub(crate) audit_retention: u32,
+
+    /// Writes what this replica adds to the audit log as lines of JSON to this file as well, or to standard output where it is -
+    #[arg(long, value_name = "FILE")]
+    pub(crate) audit_log_path: Option<PathBuf>,
+
+    /// MiB at which that file is renamed to FILE.1
+    #[arg(long, value_name = "MIB", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    pub(crate) audit_log_maxsize: u32,
+
+    /// How many such files from before are kept
+    #[arg(long, value_name = "NUMBER", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=1_000))]
+    pub(crate) audit_log_maxbackup: u32,
 
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
@@ -244,6 +290,18 @@ impl Args {
         KeptArtifacts { most: self.keep_artifacts, age: self.keep_artifacts_for }
     }
 
+    pub(crate) fn audit_sink(&self) -> Option<AuditSink> {
+        let path = self.audit_log_path.clone()?;
+        if path.as_os_str() == "-" {
+            return Some(AuditSink::Stdout);
+        }
+        Some(AuditSink::File {
+            path,
+            max_bytes: u64::from(self.audit_log_maxsize) << 20,
+            kept: self.audit_log_maxbackup,
+        })
+    }
+
     pub(crate) fn guard(&self) -> Option<Guard> {
         let mode = match self.guard {
             GuardArg::Off => return None,
@@ -278,6 +336,18 @@ pub(crate) enum LogFormat {
 fn positive(text: &str) -> Result<Duration, String> {
     let GoDuration(duration) = text.parse::<GoDuration>().map_err(|error| error.to_string())?;
     if duration.is_zero() { Err("must be longer than 0s".to_owned()) } else { Ok(duration) }
+}
+
+/// The URL of an issuer of tokens.
+fn issuer_url(text: &str) -> Result<String, String> {
+    let url = Url::parse(text).map_err(|error| error.to_string())?;
+    let plain = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
+    let is_issuer = url.scheme() == "https" && url.host_str().is_some() && url.password().is_none() && plain;
+    if is_issuer && text.len() <= 1024 {
+        Ok(text.to_owned())
+    } else {
+        Err("must be an https:// URL without user, query and fragment, of at most 1024 bytes".to_owned())
+    }
 }
 
 /// The name of an object.

@@ -3,18 +3,27 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use crate::private_file;
 
+/// An administrator's token.
+pub(crate) struct Token {
+    /// Its text.
+    pub(crate) text: Zeroizing<String>,
+    /// When it ends.
+    pub(crate) expires: Timestamp,
+}
+
 /// Writes a kubeconfig that only its owner can read.
-pub(crate) fn write(path: &Path, server: &str, ca_pem: &str, token: &str) -> Result<()> {
+pub(crate) fn write(path: &Path, server: &str, ca_pem: &str, token: &Token) -> Result<()> {
     private_file::write(path, &text(server, ca_pem, token)?)
 }
 
-/// A kubeconfig. JSON is YAML, and kubectl takes it.
-pub(crate) fn text(server: &str, ca_pem: &str, token: &str) -> Result<Zeroizing<Vec<u8>>> {
+/// A kubeconfig. JSON is YAML, and kubectl takes it; it says when its token ends where kubectl leaves room for what it does not know.
+pub(crate) fn text(server: &str, ca_pem: &str, token: &Token) -> Result<Zeroizing<Vec<u8>>> {
     let config = json!({
         "apiVersion": "v1",
         "kind": "Config",
@@ -25,7 +34,13 @@ pub(crate) fn text(server: &str, ca_pem: &str, token: &str) -> Result<Zeroizing<
                 "certificate-authority-data": roadstead_hub_core::base64(ca_pem.as_bytes()),
             },
         }],
-        "users": [{ "name": "roadstead-admin", "user": { "token": token } }],
+        "users": [{
+            "name": "roadstead-admin",
+            "user": {
+                "token": token.text.as_str(),
+                "extensions": [{ "name": "roadstead", "extension": { "tokenExpires": token.expires.to_string() } }],
+            },
+        }],
         "contexts": [{
             "name": "roadstead",
             "context": { "cluster": "roadstead", "user": "roadstead-admin", "namespace": "default" },

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use roadstead_budget::MemoryBudget;
 use roadstead_hub_api::ApiOptions;
+use roadstead_hub_core::identity::ADMIN_LIFE;
 use roadstead_hub_core::{Hub, HubOptions, SystemClock, Workers, workers};
 use roadstead_hub_store::{Sealer, Store};
 use tokio::net::TcpListener;
@@ -19,6 +20,7 @@ use zeroize::Zeroizing;
 
 use crate::args::Args;
 use crate::dev::DevState;
+use crate::kubeconfig::Token;
 use crate::network::Own;
 use crate::{authentication, database, dev, keyfile, kubeconfig, limits};
 
@@ -26,7 +28,9 @@ use crate::{authentication, database, dev, keyfile, kubeconfig, limits};
 const DRAIN: Duration = Duration::from_secs(20);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// A kubeconfig of the hub's own gets a new token once the one in it lasts no longer than this.
-const RENEWED: Duration = Duration::from_secs(30 * 24 * 3600);
+const RENEWED: Duration = Duration::from_secs(12 * 3600);
+/// Nor is one kept in it that lasts longer than those which are made now: an older version made it.
+const TOO_LONG: Duration = ADMIN_LIFE.saturating_add(Duration::from_secs(3600));
 /// How often it is looked whether it does.
 const RENEWAL: Duration = Duration::from_secs(3600);
 
@@ -147,12 +151,15 @@ async fn serve(
     let host = args.public_host.clone().unwrap_or_else(|| api_address.ip().to_string());
     let own = Own { listeners: addresses.clone(), public_host: &host, database_url: url };
     let outbound = args.network.outbound(&own, args.dev)?;
+    let authentication = authentication::read(args.authentication_config.as_deref(), &outbound)?;
     let options = HubOptions {
         api_url: format!("https://{}", address(&host, api_address.port())),
         link_address: address(&host, link_address.port()),
         allow_file_sources: args.dev,
         kubeconfigs: args.clusters.allowed(),
-        authentication: authentication::read(args.authentication_config.as_deref(), &outbound)?,
+        account_issuers: args.service_account_issuer.clone(),
+        sign_in: authentication::sign_in(args, &authentication)?,
+        authentication,
         outbound,
         remote_bases: args.network.remote_bases(),
         agent_image: args.clusters.agent_image.clone(),
@@ -171,12 +178,18 @@ async fn serve(
         reserved_clusters: args.reserve_cluster.clone(),
         kept_attempts: args.kept_attempts(),
         kept_artifacts: args.kept_artifacts(),
+        give_up_notifications: args.give_up_notifications,
         audit_retention: (args.audit_retention > 0).then(|| DAY * args.audit_retention),
     };
+    options.check_issuers().map_err(anyhow::Error::msg)?;
     args.clusters.warn_of_tags();
     let api_url = options.api_url.clone();
     let hub = Hub::open(store.clone(), Arc::new(SystemClock), options).await.context("open the hub")?;
+    if let Some(sink) = args.audit_sink() {
+        hub.audit.stream_to(&sink).context("open the stream of the audit log (--audit-log-path)")?;
+    }
     hub.objects.bootstrap().await.context("make the first objects")?;
+    hub.identity.end_endless_tokens().await.context("give tokens without an end one")?;
     let hosts: Vec<String> =
         [host].into_iter().chain(addresses.iter().map(|address| address.ip().to_string())).collect();
     let identity = hub.pki().serving_identity(&hosts, hub.now()).context("make a serving certificate")?;
@@ -186,7 +199,9 @@ async fn serve(
     let mut servers = JoinSet::new();
     {
         let (hub, stop, identity) = (hub.clone(), stop.clone(), identity.clone());
-        let options = ApiOptions { hooks: hooks.is_none(), ..args.limits.api(files, hub.budget()) };
+        let client_ca = authentication::client_ca(args.client_ca_file.as_deref(), args.client_ca_masters)?;
+        let limits = args.limits.api(files, hub.budget());
+        let options = ApiOptions { hooks: hooks.is_none(), client_ca, ..limits };
         servers.spawn(async move {
             roadstead_hub_api::serve(hub, api, &identity, options, stop).await.context("serve the API")
         });
@@ -211,10 +226,13 @@ async fn serve(
     if let Some(path) = kubeconfig_path(args, dev) {
         let token = admin_token(&hub, &path).await.context("make an administrator's token")?;
         kubeconfig::write(&path, &api_url, hub.pki().server_ca_pem(), &token)?;
-        tracing::info!(kubeconfig = %path.display(), "wrote the administrator's kubeconfig");
+        tracing::info!(
+            kubeconfig = %path.display(),
+            expires = %token.expires,
+            "wrote the administrator's kubeconfig: its token is short-lived, and this hub renews it in the file"
+        );
         servers.spawn(renew(hub.clone(), path, api_url.clone(), stop.clone()));
     }
-    hub.identity.warn_of_endless_tokens().await.context("look for tokens that never end")?;
     for access in hub.onboarding.access_before().await.context("look up who deployed before an upgrade")? {
         tracing::warn!("{access}");
     }
@@ -280,11 +298,13 @@ async fn print_admin_kubeconfig(args: &Args) -> Result<()> {
     let host = args.public_host.clone().unwrap_or_else(|| args.listen.ip().to_string());
     let server = format!("https://{}", address(&host, args.listen.port()));
     let hub = Hub::open(store, Arc::new(SystemClock), HubOptions::default()).await.context("open the hub")?;
-    let token = hub.identity.create_admin_token().await.context("make an administrator's token")?;
+    let (text, expires) = hub.identity.create_admin_token().await.context("make an administrator's token")?;
+    let token = Token { text, expires };
     let text = kubeconfig::text(&server, hub.pki().server_ca_pem(), &token)?;
     let mut out = std::io::stdout().lock();
     out.write_all(&text).and_then(|()| out.write_all(b"\n")).context("print the kubeconfig")?;
     drop(out);
+    eprintln!("the token in it is taken until {expires}");
     hub.sessions.leave().await.context("say that this process is gone")?;
     hub.close().await;
     Ok(())
@@ -311,14 +331,16 @@ async fn drain(hub: &Hub, mut servers: JoinSet<Result<()>>, mut tasks: JoinSet<(
 
 /// The token that the file holds already, where this hub takes it for some time to come; else a new one, also in place of
 /// one that never ends.
-async fn admin_token(hub: &Hub, path: &Path) -> Result<Zeroizing<String>> {
-    if let Some(token) = kubeconfig::token(path)
-        && let Some(end) = hub.identity.token_end(&token).await?
-        && end.is_some_and(|end| end > hub.now() + RENEWED)
+async fn admin_token(hub: &Hub, path: &Path) -> Result<Token> {
+    let lasts = hub.now() + RENEWED..hub.now() + TOO_LONG;
+    if let Some(text) = kubeconfig::token(path)
+        && let Some(Some(expires)) = hub.identity.token_end(&text).await?
+        && lasts.contains(&expires)
     {
-        return Ok(Zeroizing::new(token));
+        return Ok(Token { text: Zeroizing::new(text), expires });
     }
-    Ok(hub.identity.create_admin_token().await?)
+    let (text, expires) = hub.identity.create_admin_token().await?;
+    Ok(Token { text, expires })
 }
 
 /// Puts a new token into the administrator's kubeconfig before the one in it ends.
@@ -330,9 +352,13 @@ async fn renew(hub: Hub, path: PathBuf, api_url: String, stop: CancellationToken
         }
         let renewed = async {
             let token = admin_token(&hub, &path).await?;
-            if kubeconfig::token(&path).as_deref() != Some(token.as_str()) {
+            if kubeconfig::token(&path).as_deref() != Some(token.text.as_str()) {
                 kubeconfig::write(&path, &api_url, hub.pki().server_ca_pem(), &token)?;
-                tracing::info!(kubeconfig = %path.display(), "the administrator's kubeconfig has a new token");
+                tracing::info!(
+                    kubeconfig = %path.display(),
+                    expires = %token.expires,
+                    "the administrator's kubeconfig has a new token"
+                );
             }
             anyhow::Ok(())
         };

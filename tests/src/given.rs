@@ -83,6 +83,14 @@ pub fn chromium() -> Result<String> {
         .context("there is no Chromium in PATH: `make tools` installs it, ROADSTEAD_TEST_CHROMIUM names another one")
 }
 
+/// A program of Prometheus: `prometheus` or `promtool`.
+///
+/// # Errors
+/// When the run says none.
+pub fn prometheus(program: &str) -> Result<PathBuf> {
+    Ok(PathBuf::from(variable("ROADSTEAD_TEST_PROMETHEUS")?).join(program))
+}
+
 /// A temporary folder that the user of a private Postgres can pass through, also when root runs the tests.
 ///
 /// # Errors

@@ -44,6 +44,7 @@ mod process;
 mod proxy;
 mod reader;
 mod registry;
+pub mod sink;
 mod unique;
 mod wait;
 
@@ -55,7 +56,7 @@ pub use connect::ConnectProxy;
 pub use database::{TestDatabase, start_postgres};
 pub use fleet::{Fleet, PATIENCE, config_map, git_repository, kustomization, lasting_git};
 pub use flux::FluxController;
-pub use given::{binary, chromium, clients, folder, landed_agent};
+pub use given::{binary, chromium, clients, folder, landed_agent, prometheus};
 pub use hub::{HubProcess, HubSetup};
 pub use kubectl::Kubectl;
 pub use kubelet::{Kubelet, Program};

@@ -1,11 +1,13 @@
 //! A real OpenID provider over HTTPS, with people who sign in by a password.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use rcgen::generate_simple_self_signed;
+use reqwest::StatusCode;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -88,6 +90,99 @@ impl OpenIdProvider {
         let (status, answer) = (answer.status(), answer.json::<Value>().await?);
         ensure!(status.is_success(), "the provider answers {status}: {answer}");
         Ok(answer["id_token"].as_str().context("there is no token")?.to_owned())
+    }
+}
+
+impl OpenIdProvider {
+    /// Has jane's browser go to where somebody is sent to sign in, and gives where the provider sends it back to.
+    ///
+    /// # Errors
+    /// When the provider does not send it back.
+    pub async fn sent_back_from(&self, url: &str) -> Result<String> {
+        let mut browser = Browser::new(self)?;
+        let request = browser.http.get(url);
+        match browser.follow(request).await? {
+            Led::Elsewhere(to) => Ok(to),
+            Led::To(status, page) => bail!("the provider answers {status}: {page}"),
+        }
+    }
+
+    /// Has jane open the page where the code of another device is entered, and say yes to it.
+    ///
+    /// # Errors
+    /// When the provider does not take the code.
+    pub async fn enter_code(&self, url: &str) -> Result<()> {
+        let mut browser = Browser::new(self)?;
+        let request = browser.http.get(url);
+        let Led::To(StatusCode::OK, page) = browser.follow(request).await? else {
+            bail!("{url} has no page")
+        };
+        let field = |name: &str| -> Result<String> {
+            let after = page.split(&format!("name=\"{name}\" value=\"")).nth(1);
+            let value = after.and_then(|after| after.split('"').next());
+            Ok(value.with_context(|| format!("the page has no {name}: {page}"))?.to_owned())
+        };
+        // Letters, digits and dashes.
+        let body = format!("xsrf={}&user_code={}&confirm=yes", field("xsrf")?, field("user_code")?);
+        let request = browser.http.post(format!("{}/device", self.url())).body(body);
+        let request = request.header("content-type", "application/x-www-form-urlencoded");
+        match browser.follow(request).await? {
+            Led::To(StatusCode::OK, _) => Ok(()),
+            Led::To(status, page) => bail!("the provider answers {status}: {page}"),
+            Led::Elsewhere(to) => bail!("the provider sends the browser to {to}"),
+        }
+    }
+}
+
+/// Jane's browser, which nobody else uses.
+struct Browser<'a> {
+    provider: &'a OpenIdProvider,
+    http: reqwest::Client,
+    cookies: BTreeMap<String, String>,
+}
+
+/// Where a browser came to.
+enum Led {
+    /// A page of the provider's.
+    To(StatusCode, String),
+    /// The address of another site, at which it did not look.
+    Elsewhere(String),
+}
+
+impl<'a> Browser<'a> {
+    fn new(provider: &'a OpenIdProvider) -> Result<Self> {
+        let roots = reqwest::Certificate::from_pem(provider.ca_pem.as_bytes())?;
+        let redirects = reqwest::redirect::Policy::none();
+        let http =
+            reqwest::Client::builder().tls_certs_only([roots]).redirect(redirects).no_proxy().build()?;
+        Ok(Self { provider, http, cookies: BTreeMap::new() })
+    }
+
+    /// Asks for something, and goes on to where it is led, as long as that is the provider.
+    async fn follow(&mut self, request: reqwest::RequestBuilder) -> Result<Led> {
+        let mut request = request;
+        for _ in 0..12 {
+            let kept: Vec<String> =
+                self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            let answer = request.header("cookie", kept.join("; ")).send().await?;
+            for set in answer.headers().get_all("set-cookie") {
+                let pair = set.to_str()?.split(';').next().and_then(|pair| pair.split_once('='));
+                let (name, value) = pair.context("a cookie")?;
+                if value.is_empty() {
+                    self.cookies.remove(name);
+                } else {
+                    self.cookies.insert(name.to_owned(), value.to_owned());
+                }
+            }
+            let (status, to) = (answer.status(), answer.headers().get("location").cloned());
+            let Some(to) = to else { return Ok(Led::To(status, answer.text().await?)) };
+            let to = answer.url().join(to.to_str()?)?;
+            if !to.as_str().starts_with(&self.provider.url()) {
+                return Ok(Led::Elsewhere(to.into()));
+            }
+            request = self.http.get(to);
+        }
+        bail!("the provider sends the browser around")
     }
 }
 

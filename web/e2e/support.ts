@@ -160,8 +160,11 @@ export async function login(page: Page, as = token): Promise<void> {
 /** Opens a page of the dashboard as the administrator. */
 export async function open({ page }: Visit, path: string): Promise<void> {
   await page.goto(`/ui${path}`);
-  if (await page.getByLabel('Token').isVisible()) await login(page);
-  await page.getByRole('navigation', { name: 'Pages' }).waitFor();
+  // Before the hub has said who it is, there is neither.
+  const [asked, pages] = [page.getByLabel('Token'), page.getByRole('navigation', { name: 'Pages' })];
+  await asked.or(pages).first().waitFor();
+  if (await asked.isVisible()) await login(page);
+  await pages.waitFor();
 }
 
 /** Keeps a picture of what is seen. */

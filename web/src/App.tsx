@@ -7,12 +7,13 @@ import { BrowserRouter, Navigate, Route, Routes, useLocation } from 'react-route
 import { forget, keep, recall } from './api/cache';
 import { HubFailure } from './api/errors';
 import { session } from './api/session';
+import { learnWhoIsIn } from './api/signIn';
 import { Live } from './live/live';
 import { LiveContext } from './live/useLive';
 import { FleetPage } from './pages/fleet/FleetPage';
 import { LoginPage } from './pages/LoginPage';
 import { Shell } from './ui/Shell';
-import { Loading } from './ui/States';
+import { Failure, Loading } from './ui/States';
 import { ToastProvider } from './ui/Toasts';
 
 const ClusterPage = lazy(() => import('./pages/ClusterPage'));
@@ -21,6 +22,8 @@ const ApplierPage = lazy(() => import('./pages/applier/ApplierPage'));
 const SourcesPage = lazy(() => import('./pages/SourcesPage'));
 const SourcePage = lazy(() => import('./pages/SourcePage'));
 const EventsPage = lazy(() => import('./pages/EventsPage'));
+const AlertsPage = lazy(() => import('./pages/AlertsPage'));
+const AuditPage = lazy(() => import('./pages/AuditPage'));
 const SearchPage = lazy(() => import('./pages/SearchPage'));
 const NotFoundPage = lazy(() => import('./pages/NotFoundPage'));
 
@@ -45,9 +48,32 @@ export function newQueryClient(): QueryClient {
 }
 
 export function App(): ReactNode {
-  const token = useSyncExternalStore(session.subscribe, session.token);
+  const user = useSyncExternalStore(session.subscribe, session.user);
+  const [unknown, setUnknown] = useState<unknown>(null);
+  useEffect(() => {
+    // Somebody else may have signed in meanwhile, or nobody be any more.
+    learnWhoIsIn().catch(setUnknown);
+  }, []);
   return (
-    <BrowserRouter basename="/ui">{token === null ? <LoginPage /> : <LoggedIn key={token} />}</BrowserRouter>
+    <BrowserRouter basename="/ui">
+      {user === undefined ? (
+        <Arriving failure={unknown} />
+      ) : user === null ? (
+        <LoginPage />
+      ) : (
+        <LoggedIn key={user} />
+      )}
+    </BrowserRouter>
+  );
+}
+
+/** Until the hub has said who it is. */
+function Arriving({ failure }: { failure: unknown }): ReactNode {
+  if (failure === null) return <Loading page what="the hub" />;
+  return (
+    <main>
+      <Failure page error={failure} retry={() => globalThis.location.reload()} />
+    </main>
   );
 }
 
@@ -66,7 +92,7 @@ function LoggedIn(): ReactNode {
       live.stop();
       stopKeeping();
       // The session has ended, or another one begins: nothing of it stays.
-      if (session.token() === null) forget();
+      forget();
     };
   }, [client, live]);
   return (
@@ -95,6 +121,8 @@ export function Pages(): ReactNode {
         <Route path="/sources" element={<SourcesPage />} />
         <Route path="/sources/:kind/:namespace/:name" element={<SourcePage />} />
         <Route path="/events" element={<EventsPage />} />
+        <Route path="/alerts" element={<AlertsPage />} />
+        <Route path="/audit" element={<AuditPage />} />
         <Route path="/search" element={<SearchPage />} />
         <Route path="*" element={<NotFoundPage />} />
       </Routes>

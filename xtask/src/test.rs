@@ -13,6 +13,7 @@ use crate::process::Runner;
 use crate::program;
 use crate::repeat::{Load, Report, timed, watched};
 use crate::stand::{Purpose, Servers, sweep, with_servers};
+use crate::tool;
 use crate::web;
 
 /// Runs every test, `repeat` times; `cargo_args` go to `cargo test`, in place of `--workspace` where they name packages.
@@ -31,6 +32,7 @@ pub(crate) fn run(
     let flux =
         phases.time(runner, "build kustomize-controller", || devcluster::install_flux(root, runner))?;
     let helm = phases.time(runner, "build helm", || devcluster::install_helm(root, runner))?;
+    let prometheus = tool::prometheus()?;
     let oidc =
         phases.time(runner, "install the OpenID provider", || devcluster::install_oidc(root, runner))?;
     sweep(runner, &cluster)?;
@@ -52,7 +54,7 @@ pub(crate) fn run(
             let mut cargo = cache::cargo();
             cargo.env("ROADSTEAD_TEST_CLIENTS", &clients).env("ROADSTEAD_TEST_LANDED_AGENT", &landed);
             cargo.env("ROADSTEAD_TEST_FLUX", &flux).env("ROADSTEAD_TEST_HELM", &helm);
-            cargo.env("ROADSTEAD_TEST_OIDC", &oidc);
+            cargo.env("ROADSTEAD_TEST_OIDC", &oidc).env("ROADSTEAD_TEST_PROMETHEUS", &prometheus);
             failed = run_tests(root, runner, servers, phases, cargo, &selection, go)?;
             Ok(())
         })?;

@@ -5,6 +5,7 @@ mod build;
 mod cluster;
 mod completion;
 mod confirm;
+mod login;
 mod secrets;
 mod source;
 mod token;
@@ -30,11 +31,15 @@ enum Command {
     Cluster(cluster::Cluster),
     Completion(completion::Completion),
     Confirm(confirm::Confirm),
+    Login(login::Login),
+    Logout(login::Logout),
     Secrets(secrets::Secrets),
     Source(source::Source),
     Token(token::Token),
     Version(version::Version),
 }
+
+pub(crate) use login::{cache_of_exec, cached_token};
 
 impl Cli {
     /// Runs the command.
@@ -45,6 +50,8 @@ impl Cli {
             Command::Cluster(command) => command.run(),
             Command::Completion(command) => command.run(),
             Command::Confirm(command) => command.run(),
+            Command::Login(command) => command.run(),
+            Command::Logout(command) => command.run(),
             Command::Secrets(command) => command.run(),
             Command::Source(command) => command.run(),
             Command::Token(command) => command.run(),

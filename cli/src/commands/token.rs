@@ -1,12 +1,14 @@
 //! `roadstead token`: the tokens by which people and programs use the hub.
 
 use anyhow::{Context as _, Result, bail};
+use roadstead_model::GoDuration;
 use serde_json::{Value, json};
 
 use crate::hub::HubArgs;
 use crate::output;
 
 const DAY: u64 = 24 * 3600;
+const DEFAULT_DAYS: u64 = 90;
 
 /// Make, list and take back the hub's tokens
 #[derive(Debug, clap::Args)]
@@ -33,9 +35,13 @@ pub(crate) struct Create {
     #[arg(long = "group", value_name = "NAME", default_value = "system:masters")]
     groups: Vec<String>,
 
-    /// For how many days it is taken
-    #[arg(long, value_name = "DAYS", default_value_t = 90, value_parser = clap::value_parser!(u64).range(1..=366))]
-    days: u64,
+    /// For how many days it is taken [default: 90]
+    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u64).range(1..=366))]
+    days: Option<u64>,
+
+    /// For how long it is taken, such as 30m or 12h; 10 minutes to 366 days
+    #[arg(long, value_name = "DURATION", conflicts_with = "days")]
+    expires_in: Option<GoDuration>,
 
     /// Print what the hub answered, as JSON
     #[arg(long)]
@@ -83,8 +89,11 @@ impl Token {
 
 impl Create {
     fn run(self) -> Result<()> {
-        let order =
-            json!({ "username": self.user, "groups": self.groups, "expirationSeconds": self.days * DAY });
+        let lasts = match self.expires_in {
+            Some(GoDuration(lasts)) => lasts.as_secs(),
+            None => self.days.unwrap_or(DEFAULT_DAYS) * DAY,
+        };
+        let order = json!({ "username": self.user, "groups": self.groups, "expirationSeconds": lasts });
         let made = self.hub.client()?.post("/fleet/v1/tokens", &order)?;
         if self.json {
             return Ok(output::print(format!("{made:#}\n").as_bytes())?);
@@ -113,6 +122,9 @@ fn table(items: &[Value]) -> String {
         let groups = item["groups"].as_array().into_iter().flatten().filter_map(Value::as_str);
         let expires = match item["valid"].as_bool() {
             Some(false) => Some("not made by this hub".to_owned()),
+            _ if item["hadNoEnd"] == true => {
+                text(item, "expires").map(|expires| format!("{expires} (old: replace it)"))
+            }
             _ => text(item, "expires"),
         };
         rows.push([
@@ -165,13 +177,15 @@ mod tests {
             json!({ "id": "bb", "username": "robot", "groups": [], "expires": "2027-01-01T00:00:00Z",
                 "lastUsed": "2026-11-22T10:00:00Z", "valid": true }),
             json!({ "id": "c", "username": "mallory", "groups": ["system:masters"], "valid": false }),
+            json!({ "id": "d", "username": "old", "groups": [], "expires": "2026-12-27T10:00:00Z", "hadNoEnd": true, "valid": true }),
         ];
         assert_eq!(
             super::table(&items),
-            "ID   USER      GROUPS           EXPIRES                LAST USED\n\
-             a    admin     system:masters   never                  never\n\
-             bb   robot                      2027-01-01T00:00:00Z   2026-11-22T10:00:00Z\n\
-             c    mallory   system:masters   not made by this hub   never\n"
+            "ID   USER      GROUPS           EXPIRES                                  LAST USED\n\
+             a    admin     system:masters   never                                    never\n\
+             bb   robot                      2027-01-01T00:00:00Z                     2026-11-22T10:00:00Z\n\
+             c    mallory   system:masters   not made by this hub                     never\n\
+             d    old                        2026-12-27T10:00:00Z (old: replace it)   never\n"
         );
     }
 }

@@ -175,10 +175,17 @@ pub(crate) static EXTERNAL_ARTIFACT: [Column; 6] = [
     column("Source", "What the artifact is made of.", 0, Cell::Pointer("/spec/sourceRef/name")),
     REVISION,
 ];
-pub(crate) static PROVIDER: [Column; 3] =
-    [NAME, column("Type", "What events are sent to.", 0, Cell::Pointer("/spec/type")), AGE];
-pub(crate) static ALERT: [Column; 3] =
-    [NAME, column("Provider", "What events are sent to.", 0, Cell::Pointer("/spec/providerRef/name")), AGE];
+pub(crate) static PROVIDER: [Column; 5] =
+    [NAME, column("Type", "What events are sent to.", 0, Cell::Pointer("/spec/type")), AGE, READY, STATUS];
+pub(crate) static ALERT: [Column; 5] = [
+    NAME,
+    column("Provider", "What events are sent to.", 0, Cell::Pointer("/spec/providerRef/name")),
+    AGE,
+    READY,
+    STATUS,
+];
+/// Of what has nothing to show but that it is there.
+pub(crate) static BARE: [Column; 2] = [NAME, AGE];
 /// Of Receivers and ArtifactGenerators.
 pub(crate) static PLAIN: [Column; 4] = [NAME, AGE, READY, STATUS];
 

@@ -21,6 +21,8 @@ pub enum KindId {
     ConfigMap,
     /// `v1 ServiceAccount`
     ServiceAccount,
+    /// `v1 ResourceQuota`
+    ResourceQuota,
     /// `v1 Event`, and `events.k8s.io/v1 Event`: the same objects
     Event,
     /// `rbac.authorization.k8s.io Role`
@@ -57,6 +59,8 @@ pub enum KindId {
     Cluster,
     /// `fleet.roadstead.dev ManagementCluster`
     ManagementCluster,
+    /// `fleet.roadstead.dev ReferenceGrant`
+    ReferenceGrant,
     /// `fleet.roadstead.dev Rehearsal`, for tests
     #[cfg(debug_assertions)]
     Rehearsal,

@@ -20,10 +20,12 @@ pub mod notification;
 pub mod object;
 pub mod older;
 pub mod rbac;
+pub mod reference_grant;
 pub mod references;
 pub mod registry;
 #[cfg(debug_assertions)]
 pub mod rehearsal;
+pub mod resource_quota;
 pub mod rules;
 pub mod schema;
 pub mod source;
@@ -48,10 +50,12 @@ pub use management_cluster::*;
 pub use notification::*;
 pub use object::{Condition, ConditionStatus, ObjectMeta, Time, Typed, set_condition};
 pub use rbac::*;
+pub use reference_grant::*;
 pub use references::Reference;
 pub use registry::KINDS;
 #[cfg(debug_assertions)]
 pub use rehearsal::*;
+pub use resource_quota::*;
 pub use rules::Verdict;
 pub use source::*;
 pub use validate::{FieldError, Findings, structural};

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::kustomization::is_false;
-use crate::object::{Condition, LocalObjectReference, ObjectMeta, duration_schema};
+use crate::object::{Condition, LocalObjectReference, duration_schema};
 use crate::object::{Object, Typed};
 
 /// A stored Receiver.
@@ -15,21 +15,29 @@ pub type Receiver = Object<ReceiverSpec, ReceiverStatus>;
 
 impl Typed for Receiver {}
 
-/// Provider is a place that events are sent to.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+/// A stored Provider: a place that events are sent to.
+pub type Provider = Object<ProviderSpec, NotificationStatus>;
+
+impl Typed for Provider {}
+
+/// A stored Alert, which says which events are sent to a Provider.
+pub type Alert = Object<AlertSpec, NotificationStatus>;
+
+impl Typed for Alert {}
+
+/// NotificationStatus records whether a Provider can be sent events, or an Alert's events arrive.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Provider {
-    /// The versioned schema of this representation of the object.
-    #[serde(default)]
-    pub api_version: String,
-    /// The kind of the object.
-    #[serde(default)]
-    pub kind: String,
-    /// Standard object's metadata.
-    #[serde(default)]
-    pub metadata: ObjectMeta,
-    /// The desired state.
-    pub spec: ProviderSpec,
+pub struct NotificationStatus {
+    /// The last reconciled generation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// The conditions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    /// The last manual reconciliation request that was handled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_handled_reconcile_at: Option<String>,
 }
 
 /// ProviderSpec says where events are sent, and how.
@@ -61,6 +69,7 @@ pub struct ProviderSpec {
     pub timeout: Option<GoDuration>,
     /// Deprecated: the proxy's URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 2048), regex(pattern = r"^(http|https)://.*$"))]
     pub proxy: Option<String>,
     /// The Secret that holds the proxy's address and credentials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -122,23 +131,6 @@ pub enum ProviderType {
     Otel,
 }
 
-/// Alert says which events are sent to a Provider.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Alert {
-    /// The versioned schema of this representation of the object.
-    #[serde(default)]
-    pub api_version: String,
-    /// The kind of the object.
-    #[serde(default)]
-    pub kind: String,
-    /// Standard object's metadata.
-    #[serde(default)]
-    pub metadata: ObjectMeta,
-    /// The desired state.
-    pub spec: AlertSpec,
-}
-
 /// AlertSpec says which events are sent where.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -166,6 +158,34 @@ pub struct AlertSpec {
     /// Whether sending is held back.
     #[serde(default, skip_serializing_if = "is_false")]
     pub suspend: bool,
+    /// A CEL expression that makes the message, of event and, where the Alert groups, incident.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message_expr: Option<String>,
+    /// CEL expressions that make values of the event's metadata, of the same. They win over other values of their keys.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub event_metadata_exprs: BTreeMap<String, String>,
+    /// Tells failures with one cause as one incident, which is opened, grows and is resolved. Not for Providers of Git services.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<AlertGroup>,
+}
+
+/// AlertGroup says when incidents are told.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AlertGroup {
+    /// How long failures are gathered before an incident is told, and how long all must be well before it is resolved; 1h at most. Defaults
+    /// to 30s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "duration_schema")]
+    pub wait: Option<GoDuration>,
+    /// How long after a message it is told at the earliest that more objects fail; 10s at least. Defaults to 5m.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "duration_schema")]
+    pub interval: Option<GoDuration>,
+    /// How long after a message it is told that the incident goes on. 0s is never. Defaults to 4h.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "duration_schema")]
+    pub repeat_interval: Option<GoDuration>,
 }
 
 /// How bad an event is.
@@ -190,11 +210,12 @@ pub struct CrossNamespaceObjectReference {
     /// Name of the referent; `*` for all.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Namespace of the referent. Defaults to the object's own.
+    /// Namespace of the referent; `*` for all. Defaults to the object's own. Those of other namespaces need the writer's right to get them,
+    /// or a ReferenceGrant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub namespace: Option<String>,
-    /// Labels that must have these values, where the name is `*`.
+    /// Labels that must have these values when the event happens.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub match_labels: BTreeMap<String, String>,
 }

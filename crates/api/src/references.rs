@@ -6,6 +6,7 @@
 use serde_json::Value;
 
 use crate::KindId;
+use crate::annotated;
 use crate::kind::Scope;
 
 /// At most so many references are taken of one object, its sources first. A change of what the others name does not lead to it; it is
@@ -49,6 +50,43 @@ impl KindId {
         let mut found = References { namespace, found: Vec::new() };
         (self.get().references)(&object["spec"], &mut found);
         let mut found = found.found;
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+}
+
+impl KindId {
+    /// What an object of this kind names in other namespaces than its own, `namespace`, and so needs somebody's leave for: what it
+    /// refers to, what a Receiver has reconciled and whose events an Alert sends (a name of `*` is for all, and so is a namespace), and the appliers whose objects an applier takes over.
+    /// Each once, in order.
+    #[must_use]
+    pub fn references_across(self, object: &Value, namespace: &str) -> Vec<Reference> {
+        let mut found = References { namespace, found: Vec::new() };
+        (self.get().references)(&object["spec"], &mut found);
+        let named = match self {
+            Self::Receiver => "resources",
+            Self::Alert => "eventSources",
+            _ => "",
+        };
+        if !named.is_empty() {
+            for resource in items(&object["spec"][named]) {
+                let kind = resource["kind"].as_str();
+                let kind = kind.and_then(|kind| Self::referred(resource["apiVersion"].as_str(), kind));
+                if let Some(kind) = kind {
+                    found.add(kind, &resource["namespace"], &resource["name"]);
+                }
+            }
+        }
+        if self.is_applier() {
+            for (namespace, name) in annotated::takes_over(object).unwrap_or_default() {
+                found.add(self, &namespace.into(), &name.into());
+            }
+        }
+        let mut found = found.found;
+        let is_across =
+            |one: &Reference| one.kind.get().scope == Scope::Namespaced && one.namespace != namespace;
+        found.retain(is_across);
         found.sort_unstable();
         found.dedup();
         found
@@ -151,6 +189,18 @@ pub(crate) fn generator(spec: &Value, found: &mut References<'_>) {
     }
 }
 
+/// Of a Provider: the Secrets that it is reached with.
+pub(crate) fn provider(spec: &Value, found: &mut References<'_>) {
+    for field in ["secretRef", "certSecretRef", "proxySecretRef"] {
+        found.local(KindId::Secret, &spec[field]["name"]);
+    }
+}
+
+/// Of an Alert. Whose events it sends is none of it: a change of those is nothing to the Alert.
+pub(crate) fn alert(spec: &Value, found: &mut References<'_>) {
+    found.local(KindId::Provider, &spec["providerRef"]["name"]);
+}
+
 /// Of a Receiver. What it has reconciled is none of it: a change of that is nothing to the Receiver.
 pub(crate) fn receiver(spec: &Value, found: &mut References<'_>) {
     found.local(KindId::Secret, &spec["secretRef"]["name"]);
@@ -201,6 +251,37 @@ mod tests {
         assert_eq!(keys(KindId::GitRepository, &spec), expected);
         let chart = json!({ "chart": "app", "sourceRef": { "kind": "HelmRepository", "name": "charts" } });
         assert_eq!(keys(KindId::HelmChart, &chart), ["HelmRepository/dev/charts"]);
+    }
+
+    #[test]
+    fn what_lies_in_other_namespaces_needs_leave() {
+        let across = |kind: KindId, object: &Value| {
+            let found = kind.references_across(object, "dev");
+            found.iter().map(super::Reference::key).collect::<Vec<_>>()
+        };
+        let object = json!({
+            "metadata": { "annotations": { "fleet.roadstead.dev/takes-over": "ops/old,dev/own" } },
+            "spec": {
+                "sourceRef": { "kind": "GitRepository", "name": "app", "namespace": "sources" },
+                "dependsOn": [{ "name": "b" }, { "name": "a", "namespace": "infra" }, { "name": "c", "namespace": "dev" },
+                    { "kind": "Cluster", "name": "edge", "namespace": "x" }],
+            },
+        });
+        let expected = ["Kustomization/infra/a", "Kustomization/ops/old", "GitRepository/sources/app"];
+        assert_eq!(across(KindId::Kustomization, &object), expected);
+        let resources = json!([{ "kind": "GitRepository", "name": "*", "namespace": "ops" },
+            { "kind": "GitRepository", "name": "own" }, { "kind": "Deployment", "name": "x", "namespace": "ops" }]);
+        let object = json!({ "spec": { "resources": resources } });
+        assert_eq!(across(KindId::Receiver, &object), ["GitRepository/ops/*"]);
+        let sources = json!([{ "kind": "GitRepository", "name": "*", "namespace": "*" }, { "kind": "Bucket", "name": "own" }]);
+        let object = json!({ "spec": { "providerRef": { "name": "chat" }, "eventSources": sources } });
+        assert_eq!(across(KindId::Alert, &object), ["GitRepository/*/*"]);
+        assert_eq!(keys(KindId::Alert, &object["spec"]), ["Provider/dev/chat"]);
+        assert_eq!(
+            keys(KindId::Provider, &json!({ "secretRef": { "name": "token" } })),
+            ["Secret/dev/token"]
+        );
+        assert_eq!(across(KindId::Secret, &object), Vec::<String>::new());
     }
 
     #[test]

@@ -5,7 +5,8 @@ use crate::schema::generate;
 use crate::{
     Alert, ArtifactGenerator, Bucket, Cluster, ClusterRole, ConfigMap, Event, EventV1, ExternalArtifact,
     GitRepository, HelmChart, HelmRepository, Kustomization, ManagementCluster, Namespace, OciRepository,
-    Provider, Receiver, Role, RoleBinding, Secret, ServiceAccount, columns, rbac, references,
+    Provider, Receiver, ReferenceGrant, ResourceQuota, Role, RoleBinding, Secret, ServiceAccount, columns,
+    rbac, references,
 };
 
 const CORE: &str = "";
@@ -22,6 +23,7 @@ pub static KINDS: &[&Kind] = &[
     &SECRET,
     &CONFIG_MAP,
     &SERVICE_ACCOUNT,
+    &RESOURCE_QUOTA,
     &EVENT,
     &ROLE,
     &ROLE_BINDING,
@@ -40,6 +42,7 @@ pub static KINDS: &[&Kind] = &[
     &RECEIVER,
     &CLUSTER,
     &MANAGEMENT_CLUSTER,
+    &REFERENCE_GRANT,
     #[cfg(debug_assertions)]
     &REHEARSAL,
 ];
@@ -118,6 +121,25 @@ static SERVICE_ACCOUNT: Kind = Kind {
     references: references::none,
     columns: &columns::SERVICE_ACCOUNT,
     versions: &[Version::only(CORE, "v1", generate::<ServiceAccount>)],
+};
+
+static RESOURCE_QUOTA: Kind = Kind {
+    id: KindId::ResourceQuota,
+    kind: "ResourceQuota",
+    plural: "resourcequotas",
+    singular: "resourcequota",
+    short_names: &["quota"],
+    categories: &[],
+    scope: Scope::Namespaced,
+    names: NameRule::Subdomain,
+    status: true,
+    builtin: true,
+    child: ChildRule::Never,
+    role: PipelineRole::Other,
+    reconciled: false,
+    references: references::none,
+    columns: &columns::BARE,
+    versions: &[Version::only(CORE, "v1", generate::<ResourceQuota>)],
 };
 
 static EVENT: Kind = Kind {
@@ -433,14 +455,17 @@ static PROVIDER: Kind = Kind {
     categories: &["all", "fluxcd", "fluxcd-notifications"],
     scope: Scope::Namespaced,
     names: NameRule::Subdomain,
-    status: false,
+    status: true,
     builtin: false,
     child: ChildRule::Always,
     role: PipelineRole::Other,
-    reconciled: false,
-    references: references::none,
+    reconciled: true,
+    references: references::provider,
     columns: &columns::PROVIDER,
-    versions: &[Version::only(NOTIFICATION, "v1beta3", generate::<Provider>)],
+    versions: &[
+        Version::only(NOTIFICATION, "v1beta3", generate::<Provider>),
+        Version { storage: false, ..Version::only(NOTIFICATION, "v1", generate::<Provider>) },
+    ],
 };
 
 static ALERT: Kind = Kind {
@@ -452,14 +477,17 @@ static ALERT: Kind = Kind {
     categories: &["all", "fluxcd", "fluxcd-notifications"],
     scope: Scope::Namespaced,
     names: NameRule::Subdomain,
-    status: false,
+    status: true,
     builtin: false,
     child: ChildRule::Always,
     role: PipelineRole::Other,
-    reconciled: false,
-    references: references::none,
+    reconciled: true,
+    references: references::alert,
     columns: &columns::ALERT,
-    versions: &[Version::only(NOTIFICATION, "v1beta3", generate::<Alert>)],
+    versions: &[
+        Version::only(NOTIFICATION, "v1beta3", generate::<Alert>),
+        Version { storage: false, ..Version::only(NOTIFICATION, "v1", generate::<Alert>) },
+    ],
 };
 
 static RECEIVER: Kind = Kind {
@@ -517,6 +545,26 @@ static MANAGEMENT_CLUSTER: Kind = Kind {
     references: references::none,
     columns: &columns::MANAGEMENT_CLUSTER,
     versions: &[Version::only(FLEET, "v1alpha1", generate::<ManagementCluster>)],
+};
+
+static REFERENCE_GRANT: Kind = Kind {
+    id: KindId::ReferenceGrant,
+    kind: "ReferenceGrant",
+    plural: "referencegrants",
+    singular: "referencegrant",
+    short_names: &["refgrant"],
+    categories: &[],
+    scope: Scope::Namespaced,
+    names: NameRule::Subdomain,
+    status: false,
+    builtin: false,
+    // It gives rights.
+    child: ChildRule::Never,
+    role: PipelineRole::Other,
+    reconciled: false,
+    references: references::none,
+    columns: &columns::BARE,
+    versions: &[Version::only(FLEET, "v1alpha1", generate::<ReferenceGrant>)],
 };
 
 /// A kind for tests.

@@ -3,7 +3,7 @@
 use roadstead_model::GoDuration;
 use serde_json::{Map, Value};
 
-use crate::kind::{Kind, Version};
+use crate::kind::{Kind, KindId, Version};
 use crate::schema::schema;
 
 /// A field that breaks a rule.
@@ -100,6 +100,9 @@ const MOST: usize = 100;
 #[must_use]
 pub fn structural(kind: &Kind, version: &Version, object: &mut Value) -> Findings {
     let mut findings = Findings::default();
+    if kind.id == KindId::ResourceQuota {
+        crate::resource_quota::numbers_to_text(object);
+    }
     check(schema(kind, version), object, &mut String::new(), &mut findings);
     findings
 }

@@ -13,7 +13,7 @@ use crate::BodyError;
 mod messages;
 
 use messages::{
-    Binding, ConfigMap, DeleteOptions, Envelope, Namespace, ObjectMeta, Role, Secret,
+    Binding, ConfigMap, DeleteOptions, Envelope, Namespace, ObjectMeta, ResourceQuota, Role, Secret,
     SelfSubjectAccessReview, SelfSubjectReview, SelfSubjectRulesReview, ServiceAccount, TokenRequest,
 };
 
@@ -122,6 +122,7 @@ pub(crate) fn decode(body: &[u8], memory: usize) -> Result<Value, BodyError> {
         ("v1", "Secret") => secret(message(raw)?),
         ("v1", "ConfigMap") => config_map(message(raw)?),
         ("v1", "ServiceAccount") => service_account(message(raw)?),
+        ("v1", "ResourceQuota") => resource_quota(message(raw)?),
         (RBAC, "Role" | "ClusterRole") => role(message(raw)?),
         (RBAC, "RoleBinding" | "ClusterRoleBinding") => binding(message(raw)?),
         (AUTHENTICATION, "TokenRequest") => {
@@ -270,6 +271,17 @@ fn service_account(account: ServiceAccount) -> Value {
     object
 }
 
+fn resource_quota(quota: ResourceQuota) -> Value {
+    let spec = quota.spec.unwrap_or_default();
+    let hard: BTreeMap<String, String> =
+        spec.hard.into_iter().map(|(what, quantity)| (what, quantity.text)).collect();
+    let mut object = json!({ "metadata": metadata(quota.metadata), "spec": { "hard": hard } });
+    if !spec.scopes.is_empty() {
+        object["spec"]["scopes"] = json!(spec.scopes);
+    }
+    object
+}
+
 fn role(role: Role) -> Value {
     let rules = role.rules.into_iter().map(|rule| {
         let mut object = Map::new();
@@ -385,7 +397,7 @@ mod tests {
         #[test]
         fn any_bytes_of_any_kind(
             kind in prop::sample::select(vec![
-                ("v1", "Namespace"), ("v1", "Secret"), ("v1", "ConfigMap"), ("v1", "ServiceAccount"), (super::RBAC, "Role"),
+                ("v1", "Namespace"), ("v1", "Secret"), ("v1", "ConfigMap"), ("v1", "ServiceAccount"), ("v1", "ResourceQuota"), (super::RBAC, "Role"),
                 (super::RBAC, "ClusterRoleBinding"), (super::AUTHENTICATION, "TokenRequest"), ("v1", "DeleteOptions"),
                 (super::AUTHORIZATION, "SelfSubjectAccessReview"), (super::AUTHORIZATION, "SelfSubjectRulesReview"),
             ]),

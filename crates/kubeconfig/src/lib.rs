@@ -24,10 +24,8 @@
 
 mod read;
 
-use std::fmt;
-
+use roadstead_model::Secret;
 use url::Url;
-use zeroize::Zeroizing;
 
 /// The largest kubeconfig that is read, in bytes. Cluster API's have about 6 kB.
 pub const MAX_BYTES: usize = 128 * 1024;
@@ -44,28 +42,6 @@ pub struct Allowed {
     pub skip_verification: bool,
     /// `proxy-url`: the hub connects to it instead.
     pub proxies: bool,
-}
-
-/// A credential. Does not print.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(Zeroizing<String>);
-
-impl Secret {
-    pub(crate) fn new(text: String) -> Self {
-        Self(Zeroizing::new(text))
-    }
-
-    /// The credential itself, for the connection that it is for.
-    #[must_use]
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(…)")
-    }
 }
 
 /// Who the hub is to the cluster.

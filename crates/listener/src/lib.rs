@@ -21,7 +21,7 @@ pub use connection::{Connection, UnderWay};
 pub use connections::{Bounds, Connections, Cost, Costs, Full, Net, Party, Refused, Registered};
 pub use pace::{Pace, Paces};
 pub use patient::Patient;
-pub use tls::{TlsError, server_config};
+pub use tls::{ClientAuthorities, TlsError, server_config, server_config_asking};
 
 /// When accepting fails (too many open files, say), it is not tried again at once.
 const PAUSE: Duration = Duration::from_millis(100);

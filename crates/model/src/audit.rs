@@ -23,11 +23,26 @@ impl AuditOutcome {
     }
 }
 
+/// Where a request comes from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AuditOrigin {
+    /// The client's address, as the hub sees it; empty where it is not known.
+    pub address: String,
+    /// The request's id; empty for what is not done by a request.
+    pub request: String,
+    /// Whether whoever asked has shown an administrator's credential, one that may do all.
+    pub administrator: bool,
+}
+
 /// An entry to be written.
 #[derive(Debug, Clone, Default)]
 pub struct AuditEntry {
-    /// Who.
+    /// Who; where somebody asked to be taken for somebody else, the latter.
     pub username: String,
+    /// Who asked to be taken for that one; empty where nobody did.
+    pub impersonator: String,
+    /// From where.
+    pub origin: AuditOrigin,
     /// What: a verb of the API, or `login`, `enrol`, ….
     pub verb: String,
     /// API group of what it was about.
@@ -42,17 +57,37 @@ pub struct AuditEntry {
     pub outcome: AuditOutcome,
     /// What else is to be known, for people.
     pub detail: String,
+    /// How often, where it was counted; 0 is once.
+    pub times: i64,
+    /// What of an object changed: a list of fields as JSON, bounded by whoever makes it.
+    pub changes: Option<String>,
 }
 
 /// Which entries are asked for.
 #[derive(Debug, Clone, Default)]
 pub struct AuditFilter {
-    /// Above this number.
+    /// Beyond this number; 0 is from the beginning.
     pub after: i64,
+    /// The newest first; then only numbers below `after`.
+    pub newest_first: bool,
     /// Not older than this.
     pub since: Option<Timestamp>,
     /// Older than this.
     pub until: Option<Timestamp>,
-    /// Of this user; empty for all.
+    /// Of this user, or of who was taken for another one; empty for all.
     pub username: String,
+    /// With this verb; empty for all.
+    pub verb: String,
+    /// About objects of this kind, subresources included; empty for all.
+    pub kind: String,
+    /// In this namespace; empty for all.
+    pub namespace: String,
+    /// Of this name; empty for all.
+    pub name: String,
+    /// With this outcome.
+    pub outcome: Option<AuditOutcome>,
+    /// Of this request; empty for all.
+    pub request: String,
+    /// By an administrator's credential only.
+    pub administrator: bool,
 }

@@ -17,6 +17,32 @@ pub struct Visible {
     pub clusters: Vec<String>,
 }
 
+/// Which deliveries are listed.
+#[derive(Debug, Clone, Default)]
+pub struct DeliveryFilter {
+    /// Of Alerts in this namespace; empty for all.
+    pub namespace: String,
+    /// Of Alerts of this name; empty for all.
+    pub alert: String,
+    /// In this state; empty for all.
+    pub state: String,
+    /// Made before the one with this id.
+    pub before: Option<i64>,
+}
+
+/// Which incidents are listed.
+#[derive(Debug, Clone, Default)]
+pub struct IncidentFilter {
+    /// Of Alerts in this namespace; empty for all.
+    pub namespace: String,
+    /// Of Alerts of this name; empty for all.
+    pub alert: String,
+    /// Those that are not over.
+    pub open: bool,
+    /// Opened before then.
+    pub before: Option<Timestamp>,
+}
+
 /// Which owned objects are looked for; what is empty does not narrow.
 #[derive(Debug, Clone, Default)]
 pub struct InventoryFilter {
@@ -84,9 +110,22 @@ pub struct ApplierFilter {
     pub state: String,
 }
 
-/// Where in the order of appliers one stands: its namespace, its name and its kind.
+/// Which sources are looked for; what is empty does not narrow.
+#[derive(Debug, Clone, Default)]
+pub struct SourceFilter {
+    /// The kind.
+    pub kind: String,
+    /// The namespace.
+    pub namespace: String,
+    /// A part of the name.
+    pub name: String,
+    /// As [`ApplierFilter::state`].
+    pub state: String,
+}
+
+/// Where in a list of appliers or sources one stands: its namespace, its name and its kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ApplierKey(pub String, pub String, pub String);
+pub struct ListKey(pub String, pub String, pub String);
 
 /// Which Events are looked for; what is empty does not narrow.
 #[derive(Debug, Clone, Default)]

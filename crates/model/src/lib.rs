@@ -23,10 +23,11 @@ pub mod order;
 pub mod reason;
 pub mod revision;
 pub mod schedule;
+mod secret;
 pub mod substitute;
 mod trigger;
 
-pub use audit::{AuditEntry, AuditFilter, AuditOutcome};
+pub use audit::{AuditEntry, AuditFilter, AuditOrigin, AuditOutcome};
 pub use capability::{Capabilities, Capability};
 pub use chain::chain;
 pub use change::{Action, ChangeSet, ObjectResult, Position, Stage, StageTiming, StepTiming};
@@ -39,8 +40,8 @@ pub use dispatch::{
 pub use drift::{DriftMode, DriftState, DriftedObject, FieldDrift, FieldValues};
 pub use duration::{DurationError, GoDuration};
 pub use fleet::{
-    ApplierFilter, ApplierKey, AttemptFilter, DriftFilter, EventFilter, InventoryFilter, InventoryKey,
-    Visible,
+    ApplierFilter, AttemptFilter, DeliveryFilter, DriftFilter, EventFilter, IncidentFilter, InventoryFilter,
+    InventoryKey, ListKey, SourceFilter, Visible,
 };
 pub use guard::{Guard, GuardMode, Held, PendingDeletion};
 pub use health::HealthExpr;
@@ -56,5 +57,6 @@ pub use order::{AgentOrder, OrderKind, OrderState};
 pub use reason::Reason;
 pub use revision::{Revision, RevisionError};
 pub use schedule::{Claim, Due, Queue, Room, Topic};
+pub use secret::Secret;
 pub use substitute::{FoundVariables, GivenVariables, Substitute, VariablesFrom, VariablesKind};
 pub use trigger::Trigger;

@@ -25,11 +25,15 @@ pub enum Queue {
     Receiver,
     /// Composes artifacts.
     Generator,
+    /// Says what of Providers is missing.
+    Provider,
+    /// Sends what Alerts are for.
+    Alert,
 }
 
 impl Queue {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Source,
         Self::Applier,
         Self::Namespace,
@@ -38,6 +42,8 @@ impl Queue {
         Self::ManagementCluster,
         Self::Receiver,
         Self::Generator,
+        Self::Provider,
+        Self::Alert,
     ];
 
     /// As the database has it.
@@ -52,6 +58,8 @@ impl Queue {
             Self::ManagementCluster => "managementcluster",
             Self::Receiver => "receiver",
             Self::Generator => "generator",
+            Self::Provider => "provider",
+            Self::Alert => "alert",
         }
     }
 }
@@ -126,4 +134,6 @@ pub enum Topic {
     Due(Queue),
     /// A reconciliation waits to be sent, or to be cancelled: the link.
     Dispatch,
+    /// Events wait to be sorted to Alerts.
+    News,
 }

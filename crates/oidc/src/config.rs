@@ -133,6 +133,12 @@ impl TrustedIssuer {
         self.certificate_authority.as_deref()
     }
 
+    /// Whom its tokens are for: any of these.
+    #[must_use]
+    pub fn audiences(&self) -> &[String] {
+        &self.audiences
+    }
+
     /// What its tokens may say to be from.
     pub(crate) fn names(&self) -> Vec<&str> {
         if self.url == GOOGLE[0] { GOOGLE.to_vec() } else { vec![&self.url] }

@@ -25,6 +25,16 @@ pub enum ConfigError {
     Invalid(Problems),
 }
 
+impl ConfigError {
+    /// What is wrong, without where.
+    pub(crate) fn problems(self) -> String {
+        match self {
+            Self::Unreadable(why) => why,
+            Self::Invalid(problems) => problems.to_string(),
+        }
+    }
+}
+
 /// What is wrong with a configuration, each with the path of the field.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Problems(Vec<String>);
@@ -178,20 +188,26 @@ pub(crate) struct Extra {
 
 /// Reads a file: YAML, of which JSON is a part, without a key twice.
 pub(crate) fn read(bytes: &[u8]) -> Result<File, ConfigError> {
-    if bytes.len() > MAX_FILE {
-        return Err(ConfigError::Unreadable(format!("it is larger than {MAX_FILE} bytes")));
-    }
-    let body = roadstead_body::decode_within(roadstead_body::YAML, bytes, MEMORY)
-        .map_err(|error| ConfigError::Unreadable(error.to_string()))?;
-    if !body.value.is_object() {
-        return Err(ConfigError::Unreadable("it is not a mapping".to_owned()));
-    }
+    let value = value(bytes).map_err(ConfigError::Unreadable)?;
     let file: File =
-        serde_json::from_value(body.value).map_err(|error| ConfigError::Unreadable(error.to_string()))?;
+        serde_json::from_value(value).map_err(|error| ConfigError::Unreadable(error.to_string()))?;
     if file.api_version != API_VERSION || file.kind != KIND {
         return Err(ConfigError::Unreadable(format!(
             "it must have apiVersion {API_VERSION} and kind {KIND}"
         )));
     }
     Ok(file)
+}
+
+/// What a file says, or why it says nothing.
+pub(crate) fn value(bytes: &[u8]) -> Result<Value, String> {
+    if bytes.len() > MAX_FILE {
+        return Err(format!("it is larger than {MAX_FILE} bytes"));
+    }
+    let body = roadstead_body::decode_within(roadstead_body::YAML, bytes, MEMORY)
+        .map_err(|error| error.to_string())?;
+    if !body.value.is_object() {
+        return Err("it is not a mapping".to_owned());
+    }
+    Ok(body.value)
 }

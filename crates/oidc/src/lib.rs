@@ -1,4 +1,4 @@
-//! Tokens of `OpenID` Connect issuers: which are taken, and which users they stand for.
+//! Tokens of `OpenID` Connect issuers: which are taken, and which users they stand for; and a key to sign such with.
 //!
 //! All of it is computation over values: bytes of a token that anybody may have sent, public keys, the time, and the
 //! operator's configuration. Where issuers publish their keys is asked by the caller.
@@ -26,12 +26,15 @@
 //! ```
 
 mod claims;
+pub mod code;
 mod config;
 mod fields;
 mod keys;
 mod mapping;
 mod names;
 mod refusal;
+mod sign_in;
+mod signing;
 mod token;
 
 pub use claims::{Expected, check};
@@ -39,5 +42,8 @@ pub use config::{Configuration, TrustedIssuer};
 pub use fields::ConfigError;
 pub use keys::{BadKeys, Keys, MAX_KEYS};
 pub use mapping::User;
+pub use names::{check as check_name, is_reserved};
 pub use refusal::Refusal;
+pub use sign_in::{CommandLine, SignInConfiguration, SignInError, SignInProvider};
+pub use signing::{SIGNED_BY, SigningError, SigningKey};
 pub use token::{MAX_TOKEN, Token, TokenError};

@@ -13,13 +13,17 @@ const MAX_VALUE: usize = 8 * 1024;
 
 /// Whether a name is one that no token gives. In whatever case it is written: rights are looked up by the very bytes, but people
 /// who read a binding or the audit log may take one for the other.
-pub(crate) fn is_reserved(name: &str) -> bool {
+#[must_use]
+pub fn is_reserved(name: &str) -> bool {
     name.get(..RESERVED.len()).is_some_and(|beginning| beginning.eq_ignore_ascii_case(RESERVED))
 }
 
 /// Refuses what no name is: longer than any, or with characters that are not seen, so that two names would look the same where
 /// they are shown, or a line of a log like two.
-pub(crate) fn check(what: &'static str, name: &str) -> Result<(), Refusal> {
+///
+/// # Errors
+/// [`Refusal`], which says what is wrong with `what`.
+pub fn check(what: &'static str, name: &str) -> Result<(), Refusal> {
     within(what, name, MAX_NAME)
 }
 

@@ -1,10 +1,10 @@
 //! The certificate that a client shows to servers that ask for one.
 
+use roadstead_model::Secret;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::http::ClientError;
-use crate::secret::Secret;
 
 /// The longest text with certificates, in bytes.
 const MOST: usize = 1 << 20;

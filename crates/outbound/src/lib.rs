@@ -38,7 +38,6 @@ mod purpose;
 mod redirect;
 mod resolve;
 mod rule;
-mod secret;
 mod trust;
 
 pub use crate::http::{Client, ClientError, Connector, SendError, Stream, Veil, refusal, secret_header};
@@ -52,8 +51,8 @@ pub use proxy::{Proxies, ProxyServer};
 pub use purpose::Purpose;
 pub use redirect::{RedirectRefused, Trail, credentials_belong};
 pub use resolve::{Resolve, SystemResolver};
+pub use roadstead_model::Secret;
 pub use rule::{BadRule, Rule, Target};
-pub use secret::Secret;
 
 #[cfg(test)]
 mod tests;

@@ -12,6 +12,15 @@ use crate::cover::covers;
 pub const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 const BOOTSTRAPPING: &str = "kubernetes.io/bootstrapping";
 
+/// The role to read by which keys tokens of service accounts are verified, and where that is said.
+const ISSUER_DISCOVERY: &str = "system:service-account-issuer-discovery";
+const ISSUER_PATHS: &[&str] = &[
+    "/.well-known/openid-configuration",
+    "/.well-known/openid-configuration/",
+    "/openid/v1/jwks",
+    "/openid/v1/jwks/",
+];
+
 const READ: &[&str] = &["get", "list", "watch"];
 const WRITE: &[&str] = &["create", "delete", "deletecollection", "patch", "update"];
 const ALL: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
@@ -59,7 +68,12 @@ fn is_tenants(kind: &Kind) -> bool {
     kind.namespaced()
         && !kind.group().is_empty()
         && kind.group() != GROUP
-        && kind.id != KindId::ManagementCluster
+        && !matches!(kind.id, KindId::ManagementCluster | KindId::ReferenceGrant)
+}
+
+/// The ReferenceGrants of a namespace: they give rights, and those are for its admins to give.
+fn reference_grants(verbs: &[&str]) -> Vec<Value> {
+    rules(verbs, |kind| kind.id == KindId::ReferenceGrant, &[])
 }
 
 fn role(name: &str, labels: &[&str], rules: &[Value]) -> (KindId, String, Value) {
@@ -88,13 +102,9 @@ fn metadata(name: &str, to: &[&str]) -> Value {
 #[must_use]
 pub fn built_in() -> Vec<(KindId, String, Value)> {
     let everything = [rule(&["*"], "*", &["*"]), json!({ "nonResourceURLs": ["*"], "verbs": ["*"] })];
-    let masters = json!([{ "kind": "Group", "apiGroup": GROUP, "name": MASTERS }]);
-    let reference = json!({ "apiGroup": GROUP, "kind": "ClusterRole", "name": "cluster-admin" });
-    let binding =
-        json!({ "metadata": metadata("cluster-admin", &[]), "roleRef": reference, "subjects": masters });
     vec![
         role("cluster-admin", &[], &everything),
-        (KindId::ClusterRoleBinding, "cluster-admin".to_owned(), binding),
+        bound("cluster-admin", MASTERS),
         aggregated("admin", &[]),
         aggregated("edit", &["admin"]),
         aggregated("view", &["edit"]),
@@ -103,12 +113,33 @@ pub fn built_in() -> Vec<(KindId, String, Value)> {
         role("system:aggregate-to-view", &["view"], &view()),
         role("fleet-admin", &[], &fleet_admin()),
         role("cluster-operator", &[], &cluster_operator()),
+        role("system:auth-delegator", &[], &auth_delegator()),
+        role(ISSUER_DISCOVERY, &[], &[json!({ "nonResourceURLs": ISSUER_PATHS, "verbs": ["get"] })]),
+        bound(ISSUER_DISCOVERY, "system:serviceaccounts"),
     ]
+}
+
+/// Asking whom a token stands for, and what somebody may do.
+fn auth_delegator() -> Vec<Value> {
+    vec![
+        rule(&["create"], "authentication.k8s.io", &["tokenreviews"]),
+        rule(&["create"], "authorization.k8s.io", &["subjectaccessreviews"]),
+    ]
+}
+
+/// A binding of the role of that name, under the same name, to a group.
+fn bound(name: &str, group: &str) -> (KindId, String, Value) {
+    let subjects = json!([{ "kind": "Group", "apiGroup": GROUP, "name": group }]);
+    let reference = json!({ "apiGroup": GROUP, "kind": "ClusterRole", "name": name });
+    let object = json!({ "metadata": metadata(name, &[]), "roleRef": reference, "subjects": subjects });
+    (KindId::ClusterRoleBinding, name.to_owned(), object)
 }
 
 /// Reading all of a namespace but its Secrets, and who may do what in it.
 fn view() -> Vec<Value> {
     let mut all = rules(READ, is_tenants, &["status"]);
+    all.extend(reference_grants(READ));
+    all.extend(rules(READ, |kind| kind.id == KindId::ResourceQuota, &["status"]));
     all.push(rule(READ, "", &["configmaps", "events", "namespaces", "serviceaccounts"]));
     all.push(rule(READ, "events.k8s.io", &["events"]));
     all
@@ -127,10 +158,10 @@ fn edit() -> Vec<Value> {
 
 /// Saying who may do what in a namespace.
 fn admin() -> Vec<Value> {
-    vec![
-        rule(ALL, GROUP, &["rolebindings", "roles"]),
-        rule(&["create"], "authorization.k8s.io", &["localsubjectaccessreviews"]),
-    ]
+    let mut all = reference_grants(WRITE);
+    all.push(rule(ALL, GROUP, &["rolebindings", "roles"]));
+    all.push(rule(&["create"], "authorization.k8s.io", &["localsubjectaccessreviews"]));
+    all
 }
 
 /// Everything but to grant more than this, to be somebody else, and the hub's own tokens and audit log.
@@ -151,7 +182,8 @@ fn fleet_admin() -> Vec<Value> {
 fn cluster_operator() -> Vec<Value> {
     let fleet = KindId::Cluster.get().group();
     let mut all = rules(READ, is_tenants, &["status"]);
-    all.extend(rules(ALL, |kind| kind.group() == fleet, &["status"]));
+    all.extend(rules(ALL, |kind| kind.group() == fleet && kind.id != KindId::ReferenceGrant, &["status"]));
+    all.extend(reference_grants(READ));
     all.push(rule(&["create"], fleet, &["clusters/jointoken"]));
     all.push(rule(&["use"], fleet, &["clusters"]));
     all.push(rule(READ, "", &["events", "namespaces"]));

@@ -3,12 +3,12 @@
 use axum::Json;
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{Method, StatusCode};
+use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use roadstead_hub_core::HubError;
 use roadstead_hub_core::identity::{Identity, TokenOrder, query_time};
 use roadstead_hub_core::views::FleetPage;
-use roadstead_model::AuditFilter;
+use roadstead_model::{AuditFilter, AuditOutcome};
 use serde_json::{Value, json};
 
 use crate::bodies::Held;
@@ -24,6 +24,7 @@ pub(crate) enum Administered<'a> {
     Token(&'a str),
     Audit,
     AuditCheck,
+    AuditHeads,
 }
 
 impl Administered<'_> {
@@ -43,6 +44,7 @@ impl Administered<'_> {
                 }
                 (Self::Audit, &Method::GET) => audit(api, who, &query).await,
                 (Self::AuditCheck, &Method::GET) => Ok(Json(api.hub.audit.check(who).await?).into_response()),
+                (Self::AuditHeads, &Method::POST) => compare(api, who, &parts.headers, body).await,
                 _ => Ok(method_not_allowed().await),
             }
         };
@@ -50,12 +52,7 @@ impl Administered<'_> {
     }
 }
 
-async fn make(
-    api: &Api,
-    who: &Identity,
-    headers: &axum::http::HeaderMap,
-    body: Body,
-) -> Result<Response, HubError> {
+async fn make(api: &Api, who: &Identity, headers: &HeaderMap, body: Body) -> Result<Response, HubError> {
     let Held { value: body, _memory } = request::sent_or_nothing(&api.bodies, headers, body).await?;
     let bad = |field: &str| HubError::BadRequest(format!("{field}: want text"));
     let username = match &body["username"] {
@@ -72,23 +69,56 @@ async fn make(
     Ok((StatusCode::CREATED, Json(answer)).into_response())
 }
 
+/// Holds lines of the stream against the log.
+async fn compare(api: &Api, who: &Identity, headers: &HeaderMap, body: Body) -> Result<Response, HubError> {
+    let Held { value: body, _memory } = request::sent_or_nothing(&api.bodies, headers, body).await?;
+    Ok(Json(api.hub.audit.compare(who, &body).await?).into_response())
+}
+
 async fn audit(api: &Api, who: &Identity, query: &Query) -> Result<Response, HubError> {
-    let username = query.get("user");
-    if username.contains('\0') {
-        return Err(HubError::BadRequest("user holds the character NUL".to_owned()));
-    }
-    let after = match query.get("continue") {
-        "" => 0,
-        text => text.parse().map_err(|_| HubError::BadRequest("continue key is not valid".to_owned()))?,
-    };
-    let filter = AuditFilter {
-        after,
-        since: query_time("since", query.get("since"))?,
-        until: query_time("until", query.get("until"))?,
-        username: username.to_owned(),
-    };
+    let filter = audit_filter(query)?;
     let limit = query.number("limit")?.filter(|limit| *limit > 0).unwrap_or(PAGE);
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let (items, next) = api.hub.audit.entries(who, &filter, limit).await?;
     Ok(Json(FleetPage { items, next: next.map(|next| next.to_string()) }).into_response())
+}
+
+/// Which entries a query asks for. What it does not know of it refuses, rather than answering more than was asked for.
+fn audit_filter(query: &Query) -> Result<AuditFilter, HubError> {
+    let text = |field: &str| -> Result<String, HubError> {
+        let text = query.get(field);
+        match text.contains('\0') {
+            true => Err(HubError::BadRequest(format!("{field} holds the character NUL"))),
+            false => Ok(text.to_owned()),
+        }
+    };
+    let after = match query.get("continue") {
+        "" => 0,
+        text => text.parse().map_err(|_| HubError::BadRequest("continue key is not valid".to_owned()))?,
+    };
+    let newest_first = match query.get("order") {
+        "" | "oldest" => false,
+        "newest" => true,
+        other => return Err(HubError::BadRequest(format!("order: {other:?}: want oldest or newest"))),
+    };
+    let outcome = match query.get("outcome") {
+        "" => None,
+        "ok" => Some(AuditOutcome::Ok),
+        "refused" => Some(AuditOutcome::Refused),
+        other => return Err(HubError::BadRequest(format!("outcome: {other:?}: want ok or refused"))),
+    };
+    Ok(AuditFilter {
+        after,
+        newest_first,
+        since: query_time("since", query.get("since"))?,
+        until: query_time("until", query.get("until"))?,
+        username: text("user")?,
+        verb: text("verb")?,
+        kind: text("kind")?,
+        namespace: text("namespace")?,
+        name: text("name")?,
+        outcome,
+        request: text("request")?,
+        administrator: query.flag("administrator"),
+    })
 }

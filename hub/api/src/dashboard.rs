@@ -32,7 +32,8 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
     require-trusted-types-for 'script'; trusted-types 'none'";
 /// The placeholder has no scripts, and its styles inline.
-const PLACEHOLDER_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
+pub(crate) const PLACEHOLDER_POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
 
 /// Whoever asks for nothing is shown the first page.
 pub(crate) async fn home() -> Redirect {
@@ -131,7 +132,7 @@ fn media_type(path: &str) -> &'static str {
 }
 
 /// With what a browser is to hold the answer to.
-fn guarded(mut response: Response, policy: &'static str) -> Response {
+pub(crate) fn guarded(mut response: Response, policy: &'static str) -> Response {
     for (name, value) in [
         (header::CONTENT_SECURITY_POLICY, policy),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),

@@ -28,7 +28,7 @@ use tokio::sync::Semaphore;
 
 use crate::bodies::{Bodies, Held, Sent};
 use crate::serve::Peer;
-use crate::status;
+use crate::{origin, status};
 
 /// Calls of one address. What calls for many repositories at once, as a proxy before the hub does for all, has a burst.
 const OF_ADDRESS: Pace = Pace { at_once: 200, then: Duration::from_millis(50) };
@@ -114,7 +114,7 @@ impl Inner {
         let called = {
             let Ok(_place) = self.work.try_acquire() else { return StatusCode::TOO_MANY_REQUESTS };
             match self.hub.hooks.called(parts.uri.path()).await {
-                Ok(Some(called)) => called,
+                Ok(Some(called)) => called.asked_from(origin::of(&parts.extensions)),
                 Ok(None) => return StatusCode::NOT_FOUND,
                 Err(error) => return failed(&error),
             }

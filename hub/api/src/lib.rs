@@ -7,6 +7,7 @@ mod artifacts;
 mod bodies;
 mod compress;
 mod connection;
+mod cookie;
 mod cors;
 mod dashboard;
 mod discovery;
@@ -16,8 +17,10 @@ mod list;
 mod onboarding;
 mod openapi;
 mod options;
+mod origin;
 mod paid;
 mod path;
+mod published;
 mod questions;
 mod render;
 mod request;
@@ -25,6 +28,7 @@ mod resources;
 mod review;
 mod routes;
 mod serve;
+mod sign_in;
 mod status;
 mod views;
 mod watch;
@@ -37,16 +41,16 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use futures::FutureExt as _;
 use hyper::body::Body as _;
-use roadstead_hub_core::identity::{Identity, Impersonation};
+use roadstead_hub_core::identity::{ClientCertificate, Identity, Impersonation};
 use roadstead_hub_core::{Hub, HubError};
 use roadstead_listener::Connection;
-use roadstead_model::AuditEntry;
+use roadstead_model::{AuditEntry, AuditOrigin};
 use tokio_util::sync::CancellationToken;
 
 use bodies::Bodies;
@@ -59,7 +63,7 @@ use views::View;
 use yielding::{Slot, Yielding};
 
 pub use connection::{callers_within, known_connections as connections_within};
-pub use options::ApiOptions;
+pub use options::{ApiOptions, ClientCa};
 pub use routes::{Route, RouteObjects, routes};
 pub use serve::{serve, serve_hooks};
 pub use views::document::document as fleet_document;
@@ -106,6 +110,7 @@ pub fn router(hub: Hub, options: ApiOptions, stop: CancellationToken) -> Router 
         .merge(hooks.unwrap_or_default())
         .layer(middleware::map_response(guarded))
         .layer(middleware::from_fn(catch_panics))
+        .layer(middleware::from_fn(origin::identified))
         .layer(middleware::from_fn_with_state(api.options.body_timeout, bound))
 }
 
@@ -115,6 +120,7 @@ pub(crate) fn hook_router(hub: &Hub, options: &ApiOptions) -> Router {
         .route("/healthz", get(alive))
         .layer(middleware::map_response(guarded))
         .layer(middleware::from_fn(catch_panics))
+        .layer(middleware::from_fn(origin::identified))
         .layer(middleware::from_fn_with_state(options.body_timeout, bound))
 }
 
@@ -160,11 +166,13 @@ async fn catch_panics(request: Request, next: Next) -> Response {
 }
 
 /// What is noted of a request that was refused: who wanted what. A token is never part of it.
-fn refused(who: &str, verb: &str, kind: &str, request: &Request) -> AuditEntry {
+fn refused(who: &Identity, verb: &str, request: &Request) -> AuditEntry {
     AuditEntry {
-        username: who.to_owned(),
+        username: who.username.clone(),
+        impersonator: who.impersonator.clone().unwrap_or_default(),
+        origin: who.origin.clone(),
         verb: verb.to_owned(),
-        kind: kind.to_owned(),
+        kind: "Path".to_owned(),
         name: request.uri().path().to_owned(),
         ..AuditEntry::default()
     }
@@ -203,25 +211,54 @@ fn documents(api: &Api, path: &str, headers: &HeaderMap) -> Option<Response> {
     discovery::answer(path, headers).or_else(|| api.documents.answer(path, headers))
 }
 
-async fn authenticate(api: &Api, mut request: Request, next: Next) -> Response {
-    let identity = match token(request.headers()) {
-        Some(token) => api.hub.identity.authenticate(token).await,
+/// Who sends a request, and whether they have proven it: some paths are also for those who have not, where a role says so.
+async fn identified(
+    api: &Api,
+    (method, uri, headers): (&Method, &Uri, &HeaderMap),
+    certificate: Option<&ClientCertificate>,
+    origin: &AuditOrigin,
+) -> Result<(Identity, bool), HubError> {
+    // Who shows a token wants to be known by it.
+    if let Some(token) = token(headers) {
+        return Ok((api.hub.identity.authenticate(token).await?.asks_from(origin), true));
+    }
+    if let Some(who) = sign_in::by_cookie(api, (method, uri), headers).await? {
+        return Ok((who.asks_from(origin), true));
+    }
+    if let Some(certificate) = certificate {
+        let who = api.hub.identity.authenticate_certificate(certificate).await?.asks_from(origin);
+        api.hub.audit.note_certificate(&who, certificate).await?;
+        return Ok((who, true));
+    }
+    match published::anonymous(api, method, uri.path()).await? {
+        Some(nobody) => Ok((nobody.asks_from(origin), false)),
         None => Err(HubError::Unauthenticated("Unauthorized".to_owned())),
-    };
+    }
+}
+
+async fn authenticate(api: &Api, mut request: Request, next: Next) -> Response {
+    let origin = origin::of(request.extensions());
+    // Browsers show a certificate whatever page has the request sent, so from there it says nothing of who wants it.
+    let by_page = [header::ORIGIN.as_str(), "sec-fetch-site", "sec-fetch-mode"];
+    let certificate = request.extensions().get::<Arc<ClientCertificate>>().cloned();
+    let certificate =
+        certificate.filter(|_| !by_page.iter().any(|name| request.headers().contains_key(*name)));
+    let head = (request.method(), request.uri(), request.headers());
+    let identity = identified(api, head, certificate.as_deref(), &origin).await;
     let connection = request.extensions().get::<Connection>().cloned();
-    if let (Ok(who), Some(connection)) = (&identity, connection)
+    if let (Ok((who, true)), Some(connection)) = (&identity, connection)
         && let Err(error) = connection::authenticated(&connection, who).await
     {
         return status::response(&error, None);
     }
     let identity = match identity {
-        Ok(identity) => identity,
+        Ok((identity, _)) => identity,
         Err(error) => {
             let mut response = status::response(&error, None);
             if response.status() == StatusCode::UNAUTHORIZED {
-                let mut entry = refused("system:anonymous", "login", "Path", &request);
+                let nobody = Identity::user("system:anonymous", Vec::new()).asks_from(&origin);
                 // Anybody can make paths up: one line says how often.
-                entry.name = String::new();
+                let entry = AuditEntry { name: String::new(), ..refused(&nobody, "login", &request) };
                 api.hub.audit.note_refusal(entry);
                 let scheme = HeaderValue::from_static("Bearer");
                 response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
@@ -238,17 +275,25 @@ async fn authenticate(api: &Api, mut request: Request, next: Next) -> Response {
         body if body.is_end_stream() => body,
         body => Body::new(Yielding::new(body, slot.clone(), Arc::clone(&api.turns), user)),
     };
-    let (asker, method) = (identity.recorded().into_owned(), request.method().as_str().to_ascii_lowercase());
+    if let Err(error) = api.hub.audit.note_use(&identity).await {
+        return status::response(&error, None);
+    }
+    let method = request.method().as_str().to_ascii_lowercase();
+    let unless = refused(&identity, "impersonate", &request);
     let identity = match impersonated(api, identity, request.headers()).await {
         Ok(identity) => identity,
         Err(error) => {
-            api.hub.audit.note_refusal(refused(&asker, "impersonate", "Path", &request));
+            api.hub.audit.note_refusal(unless);
             return status::response(&error, None);
         }
     };
-    let entry = refused(&identity.recorded(), &method, "Path", &request);
+    let entry = refused(&identity, &method, &request);
+    let old_token = identity.old_token;
     request.extensions_mut().insert(identity);
-    let response = next.run(request).await;
+    let mut response = next.run(request).await;
+    if let Some(token) = old_token {
+        render::warn(&mut response, &[token.warning()]);
+    }
     slot.end();
     if let Some(status::DatabaseRefuses(why)) = response.extensions().get() {
         api.hub.database().request_refused(why);
@@ -329,6 +374,12 @@ async fn dispatch(State(api): State<Api>, request: Request) -> Response {
             Some(_) => return method_not_allowed().await,
             None => return status::not_found(None),
         },
+        Some(Place::Published(published)) => {
+            if request.method() != Method::GET {
+                return method_not_allowed().await;
+            }
+            published.answer(&api, &who).await
+        }
         Some(Place::Question(question, namespace)) => {
             if request.method() != Method::POST {
                 return method_not_allowed().await;

@@ -9,6 +9,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::HeaderMap;
+use axum::http::request::Parts;
 use axum::response::{IntoResponse as _, Response};
 use roadstead_body::JSON;
 use roadstead_deploy::NAMESPACE;
@@ -21,7 +22,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::bodies::{Held, MAX_SMALL};
-use crate::{Api, request, status};
+use crate::{Api, origin, request, status};
 
 /// Bytes of an enrolment: a token, a uid, and a certificate request of at most a few KiB.
 const MAX_ENROLMENT: usize = 16 * 1024;
@@ -92,14 +93,15 @@ struct EnrolRequest {
 /// `POST /fleet/v1/enrol`: without a bearer token, since the join token is in the body.
 pub(crate) async fn enrol(State(api): State<Api>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    match enrolled(&api, &parts.headers, body).await {
+    match enrolled(&api, &parts, body).await {
         Ok(answer) => Json(answer).into_response(),
         Err(error) => status::response(&error, None),
     }
 }
 
-async fn enrolled(api: &Api, headers: &HeaderMap, body: Body) -> Result<Value, HubError> {
-    if !matches!(request::media_type(headers).as_str(), "" | JSON) {
+async fn enrolled(api: &Api, parts: &Parts, body: Body) -> Result<Value, HubError> {
+    let origin = origin::of(&parts.extensions);
+    if !matches!(request::media_type(&parts.headers).as_str(), "" | JSON) {
         return Err(HubError::UnsupportedMediaType(format!("an enrolment request must be {JSON}")));
     }
     let sent = {
@@ -116,15 +118,15 @@ async fn enrolled(api: &Api, headers: &HeaderMap, body: Body) -> Result<Value, H
     let request: EnrolRequest = serde_json::from_slice(&sent.bytes)
         .map_err(|error| HubError::BadRequest(format!("the enrolment request: {error}")))?;
     // Before anything that costs: those who make tokens up wait for nothing, and nobody waits for them.
-    api.hub.enrolments.check_join_token(&request.token)?;
+    api.hub.enrolments.check_join_token(&request.token, &origin)?;
     let in_doubt = api.hub.enrolments.enter_unchecked(&request.token).await?;
     let Ok(_place) = api.enrolments.work.try_acquire() else {
         return Err(HubError::TooMany(
             "Too many requests, please try again later: other agents are enrolling".to_owned(),
         ));
     };
-    let enrolment =
-        Enrolment { token: &request.token, csr_pem: &request.csr, kube_system_uid: &request.kube_system_uid };
+    let EnrolRequest { token, csr, kube_system_uid } = &request;
+    let enrolment = Enrolment { token, csr_pem: csr, kube_system_uid, origin };
     let enrolled = tokio::select! {
         biased;
         why = api.hub.database().lost() => return Err(HubError::Unavailable(status::away(why))),

@@ -31,6 +31,17 @@ pub struct ApiOptions {
     pub cors_origins: Vec<String>,
     /// Whether Receivers are called here, too.
     pub hooks: bool,
+    /// Whose certificates clients may show to say who they are.
+    pub client_ca: Option<ClientCa>,
+}
+
+/// An authority whose certificates clients may show.
+#[derive(Debug, Clone)]
+pub struct ClientCa {
+    /// Its certificate, or those of several (PEM).
+    pub pem: String,
+    /// Whether its certificates may have the group system:masters.
+    pub masters: bool,
 }
 
 impl Default for ApiOptions {
@@ -48,6 +59,7 @@ impl Default for ApiOptions {
             watches_per_user: 5_000,
             cors_origins: Vec::new(),
             hooks: true,
+            client_ca: None,
         }
     }
 }

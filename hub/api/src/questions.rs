@@ -23,6 +23,8 @@ pub(crate) struct Question {
 pub(crate) enum Asked {
     /// Whom the token stands for.
     WhoAmI,
+    /// Whom a token stands for.
+    WhoIsIt,
     /// Whether one may do something.
     MayI,
     /// What one may do.
@@ -34,7 +36,7 @@ pub(crate) enum Asked {
 }
 
 /// All of them.
-pub(crate) static QUESTIONS: [Question; 5] = [
+pub(crate) static QUESTIONS: [Question; 6] = [
     Question {
         group: AUTHENTICATION,
         version: "v1",
@@ -43,6 +45,15 @@ pub(crate) static QUESTIONS: [Question; 5] = [
         kind: "SelfSubjectReview",
         namespaced: false,
         asked: Asked::WhoAmI,
+    },
+    Question {
+        group: AUTHENTICATION,
+        version: "v1",
+        plural: "tokenreviews",
+        singular: "tokenreview",
+        kind: "TokenReview",
+        namespaced: false,
+        asked: Asked::WhoIsIt,
     },
     Question {
         group: AUTHORIZATION,
@@ -116,6 +127,7 @@ impl Question {
     pub(crate) fn schema(&self) -> Value {
         let (about, spec, status) = match self.asked {
             Asked::WhoAmI => ("The user that the request's token stands for.", None, who()),
+            Asked::WhoIsIt => ("Whom a token stands for.", Some(reviewed()), whose()),
             Asked::MayI => (
                 "Whether whoever asks may do something. Exactly one of resourceAttributes and nonResourceAttributes is given.",
                 Some(access()),
@@ -166,6 +178,33 @@ fn object(description: &str, properties: Value) -> Value {
 fn who() -> Value {
     let user = json!({ "username": text("The user's name."), "groups": texts("The user's groups.") });
     object("The answer.", json!({ "userInfo": object("Who asks.", user) }))
+}
+
+fn reviewed() -> Value {
+    let token = json!({
+        "token": text("The token."),
+        "audiences": texts("For whom it has to be: for one of these. Without any, for the hub."),
+    });
+    object("What is asked about.", token)
+}
+
+fn whose() -> Value {
+    let user = json!({
+        "username": text("The user's name."), "uid": text("The user's uid."), "groups": texts("The user's groups."),
+        "extra": {
+            "type": "object", "description": "What else is known of the user.",
+            "additionalProperties": texts("Values."),
+        },
+    });
+    let good = json!({ "type": "boolean", "description": "Whether it stands for somebody." });
+    object(
+        "The answer.",
+        json!({
+            "authenticated": good, "user": object("Whom it stands for.", user),
+            "audiences": texts("For whom it is, of those that were asked about."),
+            "error": text("Why it stands for nobody."),
+        }),
+    )
 }
 
 fn access() -> Value {

@@ -181,6 +181,12 @@ pub(crate) fn accepted(headers: &HeaderMap) -> impl Iterator<Item = Accepted<'_>
 /// A response with warnings, which kubectl prints.
 pub(crate) fn with_warnings(code: StatusCode, body: &Value, warnings: &[String]) -> Response {
     let mut response = (code, Json(body)).into_response();
+    warn(&mut response, warnings);
+    response
+}
+
+/// Adds warnings to an answer.
+pub(crate) fn warn(response: &mut Response, warnings: &[String]) {
     for warning in warnings {
         let text: String = warning
             .chars()
@@ -195,5 +201,4 @@ pub(crate) fn with_warnings(code: StatusCode, body: &Value, warnings: &[String])
             response.headers_mut().append(HeaderName::from_static("warning"), value);
         }
     }
-    response
 }

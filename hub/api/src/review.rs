@@ -5,14 +5,18 @@ use axum::Json;
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
+use jiff::Timestamp;
 use roadstead_api::FieldError;
-use roadstead_hub_core::identity::{AllowedRules, Attributes, Decision, Identity, Resource};
+use roadstead_hub_core::identity::{
+    AccountTokenOrder, AllowedRules, Attributes, Decision, Identity, Resource, ReviewedToken,
+};
 use roadstead_hub_core::{Address, HubError};
 use serde_json::{Value, json};
 
 use crate::bodies::{Held, MAX_SMALL};
 use crate::questions::{Asked, Question};
-use crate::{Api, request};
+use crate::render::with_warnings;
+use crate::{Api, request, status};
 
 /// `apiVersion` of a TokenRequest.
 const AUTHENTICATION: &str = "authentication.k8s.io/v1";
@@ -42,27 +46,60 @@ pub(crate) async fn token_request(
     let Held { value: sent, _memory } = request::sent(&api.bodies, headers, body, MAX_SMALL).await?;
     let body = sent.value;
     expect_kind(&body, AUTHENTICATION, "TokenRequest")?;
-    let spec = &body["spec"];
-    for field in ["audiences", "boundObjectRef"] {
-        let given = !spec[field].is_null() && spec[field].as_array().is_none_or(|list| !list.is_empty());
-        if given {
-            return Err(HubError::BadRequest(format!(
-                "spec.{field} is not supported: a token is for this hub, and ends with its service account"
-            )));
+    for (field, want) in [("name", &address.name), ("namespace", &address.namespace)] {
+        let given = body["metadata"][field].as_str().unwrap_or_default();
+        if !given.is_empty() && given != want {
+            let why = format!("must match the service account {field} if specified");
+            let cause = FieldError::invalid(format!("metadata.{field}"), &given.into(), why);
+            let what = format!("TokenRequest.authentication.k8s.io \"{}\"", address.name);
+            let error = HubError::Invalid { what, causes: vec![cause] };
+            return Ok(status::response_about(&error, "TokenRequest", &address.name));
         }
     }
+    let spec = &body["spec"];
+    if !spec["boundObjectRef"].is_null() {
+        return Err(HubError::BadRequest(
+            "spec.boundObjectRef is not supported: a token ends with its service account, and not with another object"
+                .to_owned(),
+        ));
+    }
     let lasts = request::seconds(&spec["expirationSeconds"], "spec.expirationSeconds")?;
-    let made = api.hub.objects.create_account_token(who, address, lasts).await?;
+    let order = AccountTokenOrder { audiences: texts(spec, "audiences")?, lasts };
+    let made = match api.hub.identity.create_account_token(who, address, order).await {
+        Err(error @ HubError::Invalid { .. }) => {
+            return Ok(status::response_about(&error, "TokenRequest", ""));
+        }
+        made => made?,
+    };
+    let seconds = made.lasts.as_secs();
+    let shortened = lasts.filter(|asked| *asked > made.lasts).map(|asked| {
+        let asked = asked.as_secs();
+        format!("requested expiration of {asked} seconds shortened to {seconds} seconds")
+    });
     let answer = json!({
         "kind": "TokenRequest", "apiVersion": AUTHENTICATION,
-        "metadata": { "name": address.name, "namespace": address.namespace },
-        "spec": { "audiences": [], "expirationSeconds": spec["expirationSeconds"].as_u64().unwrap_or(3600), "boundObjectRef": null },
-        "status": {
-            "token": made.token.expose(),
-            "expirationTimestamp": made.expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        "metadata": {
+            "name": address.name, "namespace": address.namespace, "creationTimestamp": rfc3339(api.hub.now()),
+            "uid": made.account,
         },
+        "spec": { "audiences": made.audiences, "expirationSeconds": seconds, "boundObjectRef": null },
+        "status": { "token": made.token.expose(), "expirationTimestamp": rfc3339(made.expires) },
     });
-    Ok((StatusCode::CREATED, Json(answer)).into_response())
+    Ok(with_warnings(StatusCode::CREATED, &answer, shortened.as_slice()))
+}
+
+/// A time as Kubernetes writes it.
+fn rfc3339(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// A list of texts; none where it is not given.
+fn texts(spec: &Value, field: &str) -> Result<Vec<String>, HubError> {
+    match &spec[field] {
+        Value::Null => Ok(Vec::new()),
+        list => serde_json::from_value(list.clone())
+            .map_err(|_| HubError::BadRequest(format!("spec: {field} must be a list of strings"))),
+    }
 }
 
 /// Answers a question about who may do what; it was posted in this namespace, or in none.
@@ -74,7 +111,7 @@ pub(crate) async fn answer(
     body: Body,
 ) -> Result<Response, HubError> {
     // About oneself everybody may ask.
-    if matches!(question.asked, Asked::MayThey | Asked::MayTheyThere) {
+    if matches!(question.asked, Asked::WhoIsIt | Asked::MayThey | Asked::MayTheyThere) {
         let (group, resource) = (question.group, question.plural);
         who.authorize_resource(&Resource {
             verb: "create",
@@ -90,6 +127,7 @@ pub(crate) async fn answer(
     let spec = &body["spec"];
     let status = match question.asked {
         Asked::WhoAmI => json!({ "userInfo": user_info(who) }),
+        Asked::WhoIsIt => reviewed(api, spec).await?,
         Asked::MayI => decision(&who.decide(&Asking::read(question, spec, None)?.attributes())),
         Asked::WhatMayI => rules(who.rules(&text(spec, "namespace")?)),
         Asked::MayThey | Asked::MayTheyThere => {
@@ -105,10 +143,30 @@ pub(crate) async fn answer(
     }
     let mut answer =
         json!({ "kind": question.kind, "apiVersion": api_version, "metadata": metadata, "status": status });
+    if question.asked == Asked::WhoIsIt
+        && body["spec"]["audiences"].as_array().is_some_and(Vec::is_empty)
+        && let Some(spec) = body["spec"].as_object_mut()
+    {
+        spec.remove("audiences");
+    }
     if question.asked != Asked::WhoAmI {
         answer["spec"] = body["spec"].take();
     }
     Ok((StatusCode::CREATED, Json(answer)).into_response())
+}
+
+/// Whom a token stands for.
+async fn reviewed(api: &Api, spec: &Value) -> Result<Value, HubError> {
+    let token = text(spec, "token")?;
+    if token.is_empty() {
+        return Err(HubError::BadRequest("token is required for TokenReview in authentication".to_owned()));
+    }
+    Ok(match api.hub.identity.review(&token, &texts(spec, "audiences")?).await? {
+        ReviewedToken::Good { user, audiences } => {
+            json!({ "authenticated": true, "user": user_info(&user), "audiences": audiences })
+        }
+        ReviewedToken::Bad(why) => json!({ "user": {}, "error": why }),
+    })
 }
 
 fn user_info(who: &Identity) -> Value {
@@ -133,11 +191,7 @@ fn decision(decision: &Decision) -> Value {
 /// Whom a SubjectAccessReview is about.
 async fn subject(api: &Api, question: &Question, spec: &Value) -> Result<Identity, HubError> {
     let user = text(spec, "user")?;
-    let groups: Vec<String> = match &spec["groups"] {
-        Value::Null => Vec::new(),
-        groups => serde_json::from_value(groups.clone())
-            .map_err(|_| HubError::BadRequest("spec: groups must be a list of strings".to_owned()))?,
-    };
+    let groups = texts(spec, "groups")?;
     if user.is_empty() && groups.is_empty() {
         let why = "at least one of user or group must be specified";
         return Err(invalid(question, FieldError::invalid("spec.user", &spec["user"], why)));

@@ -6,13 +6,15 @@ use std::sync::LazyLock;
 
 use axum::routing::{MethodRouter, get, post};
 use roadstead_api::{KINDS, Kind, KindId};
+use roadstead_hub_core::identity::SIGN_IN_BACK;
 
 use crate::administration::Administered;
 use crate::path::{self, SUBRESOURCES, Subresource, Target};
+use crate::published::{PUBLISHED, Published};
 use crate::questions::{self, QUESTIONS, Question};
 use crate::resources::VERBS;
 use crate::views::View;
-use crate::{Api, alive, dashboard, discovery, hooks, onboarding, openapi, ready};
+use crate::{Api, alive, dashboard, discovery, hooks, onboarding, openapi, ready, sign_in};
 
 /// A path with a method, and what it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,11 +52,16 @@ pub(crate) struct Open {
 }
 
 /// All of them but [`hooks::PATH`], which has a state of its own.
-pub(crate) static OPEN: [Open; 8] = [
+pub(crate) static OPEN: [Open; 13] = [
     Open { path: "/healthz", method: "GET", handler: || get(alive) },
     Open { path: "/livez", method: "GET", handler: || get(alive) },
     Open { path: "/readyz", method: "GET", handler: || get(ready) },
     Open { path: "/fleet/v1/enrol", method: "POST", handler: || post(onboarding::enrol) },
+    Open { path: "/fleet/v1/sign-in", method: "GET", handler: || get(sign_in::offered) },
+    Open { path: "/fleet/v1/sign-in/start", method: "GET", handler: || get(sign_in::start) },
+    Open { path: SIGN_IN_BACK, method: "GET", handler: || get(sign_in::back) },
+    Open { path: "/fleet/v1/sign-in/token", method: "POST", handler: || post(sign_in::with_token) },
+    Open { path: "/fleet/v1/sign-in/end", method: "POST", handler: || post(sign_in::end) },
     Open { path: "/", method: "GET", handler: || get(dashboard::home) },
     Open { path: "/ui", method: "GET", handler: || get(dashboard::home) },
     Open { path: dashboard::HOME, method: "GET", handler: || get(dashboard::index) },
@@ -80,17 +87,20 @@ const fn view(path: &'static str, to: for<'a> fn([&'a str; 3]) -> Fleet<'a>) -> 
 }
 
 /// All of them.
-static FLEET: [FleetRoute; 20] = [
+static FLEET: [FleetRoute; 24] = [
     view("openapi.json", |_| Fleet::View(View::Document)),
     view("clusters", |_| Fleet::View(View::Clusters)),
     view("health", |_| Fleet::View(View::Health)),
     view("appliers", |_| Fleet::View(View::Appliers)),
     view("kustomizations", |_| Fleet::View(View::Kustomizations)),
+    view("sources", |_| Fleet::View(View::Sources)),
     view("events", |_| Fleet::View(View::Events)),
     view("inventory", |_| Fleet::View(View::Inventory)),
     view("reconciliations", |_| Fleet::View(View::Attempts)),
     view("drift", |_| Fleet::View(View::Drift)),
     view("drift/objects", |_| Fleet::View(View::DriftedObjects)),
+    view("deliveries", |_| Fleet::View(View::Deliveries)),
+    view("incidents", |_| Fleet::View(View::Incidents)),
     view("changes", |_| Fleet::View(View::Changes)),
     view("appliers/{kind}/{namespace}/{name}/reconciliations", |[kind, namespace, name]| {
         Fleet::View(View::Reconciliations { kind, namespace, name })
@@ -122,6 +132,11 @@ static FLEET: [FleetRoute; 20] = [
     },
     view("audit", |_| Fleet::Administered(Administered::Audit)),
     view("audit/check", |_| Fleet::Administered(Administered::AuditCheck)),
+    FleetRoute {
+        path: "audit/heads",
+        methods: &["POST"],
+        to: |_| Fleet::Administered(Administered::AuditHeads),
+    },
 ];
 
 /// What a path with a token names.
@@ -129,6 +144,7 @@ pub(crate) enum Place<'a> {
     Fleet(&'static FleetRoute, Fleet<'a>),
     /// What is the same for everybody.
     Document,
+    Published(Published),
     Question(&'static Question, &'a str),
     Objects(Target),
 }
@@ -144,6 +160,9 @@ impl<'a> Place<'a> {
         }
         if is_document(path) {
             return Some(Self::Document);
+        }
+        if let Some(published) = Published::at(path) {
+            return Some(Self::Published(published));
         }
         if let Some((question, namespace)) = questions::at(path) {
             return Some(Self::Question(question, namespace));
@@ -188,6 +207,7 @@ pub fn routes() -> Vec<Route> {
     let mut all: Vec<Route> = open.chain([route("*", hooks::PATH.to_owned(), true)]).collect();
     let documents: BTreeSet<String> = discovery::paths().into_iter().chain(openapi::paths()).collect();
     all.extend(documents.into_iter().map(|path| route("GET", path, false)));
+    all.extend(PUBLISHED.iter().map(|(path, _)| route("GET", (*path).to_owned(), false)));
     for fleet in &FLEET {
         let methods = fleet.methods.iter();
         all.extend(methods.map(|method| route(method, format!("/fleet/v1/{}", fleet.path), false)));
@@ -306,7 +326,10 @@ mod tests {
                     assert_eq!(!target.address.namespace.is_empty(), objects.namespace, "{path}");
                     assert_eq!(!target.address.name.is_empty(), objects.name, "{path}");
                 }
-                (None, Some(Place::Fleet(..) | Place::Document | Place::Question(..))) => {}
+                (
+                    None,
+                    Some(Place::Fleet(..) | Place::Document | Place::Published(_) | Place::Question(..)),
+                ) => {}
                 _ => panic!("{path}"),
             }
         }

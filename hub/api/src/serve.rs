@@ -13,9 +13,14 @@ use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use roadstead_hub_core::Hub;
 use roadstead_hub_core::clusters::pki::ServingIdentity;
-use roadstead_listener::{Connection, Connections, Patient, TlsError, accept, server_config};
+use roadstead_hub_core::identity::ClientCertificate;
+use roadstead_listener::{
+    ClientAuthorities, Connection, Connections, Patient, TlsError, accept, server_config,
+    server_config_asking,
+};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
@@ -42,6 +47,9 @@ const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 /// What all connections share.
 struct Server {
     acceptor: TlsAcceptor,
+    /// Who vouches for clients' certificates.
+    clients: Option<ClientAuthorities>,
+    hub: Hub,
     http: auto::Builder<TokioExecutor>,
     router: Router,
     options: ApiOptions,
@@ -65,8 +73,9 @@ pub async fn serve(
     stop: CancellationToken,
 ) -> Result<(), TlsError> {
     let connections = connection::connections(&options, hub.budget());
-    let router = router(hub, options.clone(), stop.clone());
-    serve_on("API", listener, identity, (router, connections), options, stop).await
+    let router = router(hub.clone(), options.clone(), stop.clone());
+    let known = hub.clone();
+    serve_on("API", listener, identity, (router, connections, known), options, stop).await
 }
 
 /// Serves nothing but the paths at which Receivers are called, on a `listener` of their own, until `stop`.
@@ -82,21 +91,28 @@ pub async fn serve_hooks(
 ) -> Result<(), TlsError> {
     let connections = connection::callers(hub.budget());
     let router = hook_router(&hub, &options);
-    serve_on("hooks", listener, identity, (router, connections), options, stop).await
+    let options = ApiOptions { client_ca: None, ..options };
+    serve_on("hooks", listener, identity, (router, connections, hub), options, stop).await
 }
 
 async fn serve_on(
     name: &'static str,
     listener: TcpListener,
     identity: &ServingIdentity,
-    (router, connections): (Router, Arc<Connections>),
+    (router, connections, hub): (Router, Arc<Connections>, Hub),
     options: ApiOptions,
     stop: CancellationToken,
 ) -> Result<(), TlsError> {
-    let tls = server_config(&identity.chain_pem, &identity.key_pem, None, &PROTOCOLS)?;
+    let clients = options.client_ca.as_ref().map(|ca| ClientAuthorities::read(&ca.pem)).transpose()?;
+    let (chain, key) = (&identity.chain_pem, &identity.key_pem);
+    let tls = match &clients {
+        None => server_config(chain, key, None, &PROTOCOLS)?,
+        Some(clients) => server_config_asking(chain, key, clients, &PROTOCOLS)?,
+    };
     let acceptor = TlsAcceptor::from(Arc::new(tls));
     let http = protocol(&options);
-    let server = Arc::new(Server { acceptor, http, router, options, connections, stop: stop.clone() });
+    let server =
+        Arc::new(Server { acceptor, clients, hub, http, router, options, connections, stop: stop.clone() });
     let tasks = TaskTracker::new();
     loop {
         let accepted = async {
@@ -139,14 +155,36 @@ fn protocol(options: &ApiOptions) -> auto::Builder<TokioExecutor> {
 }
 
 impl Server {
+    /// The certificate that a client has shown, where one of the authorities vouches for it. Any other is as none.
+    fn certificate(&self, chain: Option<&[CertificateDer<'_>]>) -> Option<Arc<ClientCertificate>> {
+        let (clients, chain) = (self.clients.as_ref()?, chain?);
+        let now = Duration::try_from(self.hub.now().as_duration()).unwrap_or_default();
+        if !clients.vouch_for(chain, now) {
+            tracing::debug!("a client has a certificate that no authority vouches for at this time");
+            return None;
+        }
+        let masters = self.options.client_ca.as_ref().is_some_and(|ca| ca.masters);
+        match ClientCertificate::read(chain.first()?, masters) {
+            Ok(certificate) => Some(Arc::new(certificate)),
+            Err(error) => {
+                tracing::warn!(%error, "a client's certificate stands for nobody");
+                None
+            }
+        }
+    }
+
     async fn serve(&self, stream: TcpStream, peer: Peer, connection: &Connection) {
         let stream = Patient::new(stream, self.options.write_timeout);
         // What a client sends wrong up to here is not an event for us: port scanners do it all day.
         let handshake = tokio::time::timeout(self.options.header_timeout, self.acceptor.accept(stream));
         let Ok(Ok(stream)) = handshake.await else { return };
         let known = connection.clone();
+        let certificate = self.certificate(stream.get_ref().1.peer_certificates());
         let service = self.router.clone().map_request(move |mut request: hyper::Request<Incoming>| {
             request.extensions_mut().insert(known.clone());
+            if let Some(certificate) = &certificate {
+                request.extensions_mut().insert(Arc::clone(certificate));
+            }
             request.extensions_mut().insert(peer);
             request.map(Body::new)
         });

@@ -6,6 +6,7 @@ use axum::response::{IntoResponse as _, Response};
 use roadstead_hub_core::{Address, HubError};
 use serde_json::{Value, json};
 
+use crate::questions::AUTHENTICATION;
 use crate::request::write_continue;
 
 /// (HTTP status, Kubernetes' reason)
@@ -119,6 +120,17 @@ pub(crate) fn response(error: &HubError, address: Option<&Address>) -> Response 
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
+}
+
+/// An error as a response, about an object of Kubernetes' authentication that is not stored.
+pub(crate) fn response_about(error: &HubError, kind: &str, name: &str) -> Response {
+    let (code, mut status) = status(error, None);
+    status["details"]["kind"] = kind.into();
+    status["details"]["group"] = AUTHENTICATION.into();
+    if !name.is_empty() {
+        status["details"]["name"] = name.into();
+    }
+    (code, Json(status)).into_response()
 }
 
 /// A failure that is none of the domain's.

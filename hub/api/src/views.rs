@@ -19,8 +19,8 @@ use roadstead_hub_core::HubError;
 use roadstead_hub_core::identity::Identity;
 use roadstead_hub_core::views::{FleetPage, FleetWatch, ReconciliationsOptions};
 use roadstead_model::{
-    ApplierFilter, ApplierKey, ApplierRef, AttemptFilter, DriftFilter, EventFilter, InventoryFilter,
-    InventoryKey,
+    ApplierFilter, ApplierRef, AttemptFilter, DeliveryFilter, DriftFilter, EventFilter, IncidentFilter,
+    InventoryFilter, InventoryKey, ListKey, SourceFilter,
 };
 use tokio_stream::{Stream, StreamExt as _};
 
@@ -49,6 +49,7 @@ pub(crate) enum View<'a> {
     Appliers,
     /// Those that are Kustomizations, under the path from before there were other kinds.
     Kustomizations,
+    Sources,
     Events,
     Inventory,
     /// Attempts of all appliers.
@@ -57,6 +58,10 @@ pub(crate) enum View<'a> {
     Drift,
     /// Objects that differ, or differed, from what was applied.
     DriftedObjects,
+    /// What Alerts send, and what came of it.
+    Deliveries,
+    /// What fails for one cause, of which Alerts tell.
+    Incidents,
     /// Changes as they happen, as server-sent events.
     Changes,
     /// The last attempts of one applier with their change sets, and what an agent is doing right now.
@@ -109,6 +114,17 @@ impl View<'_> {
             }
             Self::Appliers => appliers(api, who, query, text(query, "kind")?).await?,
             Self::Kustomizations => appliers(api, who, query, kustomization().to_owned()).await?,
+            Self::Sources => {
+                let filter = SourceFilter {
+                    kind: text(query, "kind")?,
+                    namespace: text(query, "namespace")?,
+                    name: text(query, "name")?,
+                    state: text(query, "state")?,
+                };
+                let after: Option<ListKey> = read_key(query)?;
+                let (items, next) = hub.views.sources(who, &filter, after.as_ref(), limit(query)?).await?;
+                page(items, next.map(|key| write_key(&key)))
+            }
             Self::Events => {
                 let filter = EventFilter {
                     kind: text(query, "kind")?,
@@ -123,6 +139,16 @@ impl View<'_> {
             Self::Inventory => inventory(api, who, query).await?,
             Self::Attempts | Self::Drift => attempts(api, who, query, matches!(self, Self::Drift)).await?,
             Self::DriftedObjects => drift(api, who, query).await?,
+            Self::Deliveries => deliveries(api, who, query).await?,
+            Self::Incidents => {
+                let filter = IncidentFilter {
+                    namespace: text(query, "namespace")?,
+                    alert: text(query, "alert")?,
+                    open: query.flag("open"),
+                    before: before(query)?,
+                };
+                page(hub.views.incidents(who, &filter, limit(query)?).await?, None)
+            }
             Self::Changes => {
                 let place = api.watches.take(&who.username)?;
                 let watch = hub.views.changes(who, resume_at(query, headers)?).await?;
@@ -236,7 +262,7 @@ async fn appliers(api: &Api, who: &Identity, query: &Query, kind: String) -> Res
         source_namespace: text(query, "sourceNamespace")?,
         state: text(query, "state")?,
     };
-    let after: Option<ApplierKey> = read_key(query)?;
+    let after: Option<ListKey> = read_key(query)?;
     let (items, next) = api.hub.views.appliers(who, &filter, after.as_ref(), limit(query)?).await?;
     Ok(page(items, next.map(|key| write_key(&key))))
 }
@@ -285,6 +311,17 @@ async fn attempts(api: &Api, who: &Identity, query: &Query, drift: bool) -> Resu
     };
     let items = api.hub.views.attempts(who, &filter, limit(query)?).await?;
     Ok(page(items, None))
+}
+
+async fn deliveries(api: &Api, who: &Identity, query: &Query) -> Result<Response, HubError> {
+    let before = query.number("before")?;
+    let filter = DeliveryFilter {
+        namespace: text(query, "namespace")?,
+        alert: text(query, "alert")?,
+        state: text(query, "state")?,
+        before: before.map(|before| i64::try_from(before).unwrap_or(i64::MAX)),
+    };
+    Ok(page(api.hub.views.deliveries(who, &filter, limit(query)?).await?, None))
 }
 
 async fn drift(api: &Api, who: &Identity, query: &Query) -> Result<Response, HubError> {
@@ -339,7 +376,7 @@ fn stream(
 
 #[cfg(test)]
 mod tests {
-    use roadstead_model::{ApplierKey, InventoryKey};
+    use roadstead_model::{InventoryKey, ListKey};
 
     use super::parse_key;
 
@@ -347,7 +384,7 @@ mod tests {
     fn keys_that_are_none() {
         for bad in ["", "!", "e30", "bnVsbA"] {
             assert!(parse_key::<InventoryKey>(bad).is_err(), "{bad}");
-            assert!(parse_key::<ApplierKey>(bad).is_err(), "{bad}");
+            assert!(parse_key::<ListKey>(bad).is_err(), "{bad}");
         }
     }
 }

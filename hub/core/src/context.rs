@@ -7,6 +7,7 @@ use roadstead_model::ReplicaId;
 
 use crate::HubOptions;
 use crate::clock::Clock;
+use crate::meters::Meters;
 
 /// The database, the time, this process, and how the operator set it up.
 #[derive(Clone)]
@@ -15,4 +16,5 @@ pub(crate) struct Context {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) replica: ReplicaId,
     pub(crate) options: Arc<HubOptions>,
+    pub(crate) meters: Arc<Meters>,
 }

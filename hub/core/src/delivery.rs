@@ -37,6 +37,7 @@ use crate::clock::Clock;
 use crate::clusters::Sessions;
 use crate::context::Context;
 use crate::identity::AccessRules;
+use crate::meters::Meters;
 use crate::objects::Objects;
 use crate::remotes::Remotes;
 
@@ -64,6 +65,7 @@ pub struct Delivery {
     sops_mac: SopsMac,
     full_interval: Duration,
     guard: Option<Guard>,
+    meters: Arc<Meters>,
     key_services: decryption::KeyServices,
     /// For what is asked for at this replica.
     turns: Mutex<Turns>,
@@ -92,6 +94,7 @@ impl Delivery {
             sops_mac: context.options.sops_mac,
             full_interval: context.options.full_reconcile_interval,
             guard: context.options.guard.clone(),
+            meters: Arc::clone(&context.meters),
             key_services: decryption::KeyServices::new(&context.options),
             turns: Mutex::default(),
             finishing: Semaphore::new(FINISHING),

@@ -2,20 +2,36 @@
 //! and by which rights a Kustomization acts.
 
 pub(crate) mod access;
+mod account_keys;
+mod accounts;
 pub(crate) mod audit;
 pub(crate) mod auth;
+mod certificates;
 mod credentials;
 mod fixed;
 mod impersonate;
 mod issuers;
+mod old_tokens;
 pub(crate) mod permissions;
+pub(crate) mod references;
+mod review;
+mod sign_in;
 pub(crate) mod tokens;
 
 pub use access::AccessRules;
-pub use audit::{AuditItem, AuditLog, AuditReport, REFUSALS_PERIOD, query_time};
-pub use auth::{Authenticator, Identity, MASTERS, account_user};
+pub use accounts::{AccountToken, AccountTokenOrder};
+pub use audit::{
+    AuditChange, AuditComparison, AuditItem, AuditLog, AuditReport, AuditSink, AuditStream, HEAD_PERIOD,
+    REFUSALS_PERIOD, SEAL_PERIOD, authorize_path, query_time,
+};
+pub use auth::{ADMIN_LIFE, Authenticator, Identity, MASTERS, account_user};
+pub use certificates::{BadCertificate, ClientCertificate};
 pub use credentials::{MadeToken, TokenItem, TokenOrder};
 pub use impersonate::Impersonation;
 pub use permissions::AllowedRules;
+pub use review::ReviewedToken;
 pub use roadstead_rbac::{Attributes, Decision, Named, Reach, Resource};
-pub use tokens::LookUp;
+pub use sign_in::{
+    Answered, Begun, OfferedProvider, SIGN_IN_BACK, SignIn, SignInOptions, SignInRefused, Signed, SignedIn,
+};
+pub use tokens::{LookUp, OldToken};

@@ -10,8 +10,11 @@ pub mod hooks;
 pub mod identity;
 mod jobs;
 mod log;
+mod meters;
+pub mod notify;
 pub mod objects;
 mod outbound;
+mod process;
 mod publisher;
 mod quarantine;
 pub mod remotes;
@@ -38,12 +41,13 @@ use context::Context;
 use delivery::{Builds, Delivery, SopsMac};
 use hooks::Hooks;
 use identity::tokens::Tokens;
-use identity::{AccessRules, AuditLog, Authenticator};
+use identity::{AccessRules, AuditLog, Authenticator, SignIn};
+use notify::Notifier;
 use objects::Objects;
 use quarantine::Quarantine;
 use remotes::Remotes;
 use sources::{Generators, Sources};
-use views::Views;
+use views::{Metrics, Views};
 
 pub use address::{Address, NextPage};
 pub use clock::{Clock, SystemClock};
@@ -66,8 +70,13 @@ pub struct HubOptions {
     pub allow_file_sources: bool,
     /// What kubeconfigs of clusters may do.
     pub kubeconfigs: Allowed,
+    /// What tokens of service accounts say to be from: new ones the first, and those of the others are taken, too. Where none is given it
+    /// is the URL of the API's listener.
+    pub account_issuers: Vec<String>,
     /// The issuers of tokens that are trusted besides the hub's own.
     pub authentication: Arc<Configuration>,
+    /// Where people sign in to the dashboard, and for how long.
+    pub sign_in: identity::SignInOptions,
     /// What users may have the hub connect to.
     pub outbound: Outbound,
     /// The hosts that kustomizations may name remote resources of.
@@ -106,6 +115,32 @@ pub struct HubOptions {
     pub kept_attempts: KeptAttempts,
     /// Which artifacts of a source are kept.
     pub kept_artifacts: KeptArtifacts,
+    /// For how long it is tried to send an event that an Alert is for.
+    pub give_up_notifications: Duration,
+}
+
+impl HubOptions {
+    /// Checks that no trusted issuer has the URL that the hub's own tokens say to be from: which keys count would not be clear.
+    ///
+    /// # Errors
+    /// Which one has.
+    pub fn check_issuers(&self) -> Result<(), String> {
+        match self.account_issuers().iter().find(|own| self.authentication.issuer(own).is_some()) {
+            Some(own) => Err(format!(
+                "{own} is an issuer of --authentication-config, and tokens of the hub's own service accounts say to be from there \
+                 (--service-account-issuer): remove it from one of them"
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// What tokens of service accounts may say to be from, and for.
+    fn account_issuers(&self) -> Vec<String> {
+        match &self.account_issuers {
+            none if none.is_empty() => vec![self.api_url.clone()],
+            given => given.clone(),
+        }
+    }
 }
 
 /// Which attempts of an applier are kept: the newest, and the newest that went well, in any case.
@@ -145,7 +180,9 @@ impl Default for HubOptions {
             link_address: String::new(),
             allow_file_sources: false,
             kubeconfigs: Allowed::default(),
+            account_issuers: Vec::new(),
             authentication: Arc::default(),
+            sign_in: identity::SignInOptions::default(),
             outbound: Outbound::default(),
             remote_bases: Vec::new(),
             agent_image: None,
@@ -169,6 +206,7 @@ impl Default for HubOptions {
             audit_retention: Some(Duration::from_secs(90 * 24 * 3600)),
             kept_attempts: KeptAttempts::default(),
             kept_artifacts: KeptArtifacts::default(),
+            give_up_notifications: Duration::from_secs(6 * 3600),
         }
     }
 }
@@ -183,6 +221,8 @@ pub struct Hub {
     pub audit: Arc<AuditLog>,
     /// Tokens, and whom they stand for.
     pub identity: Arc<Authenticator>,
+    /// Sessions of people in the dashboard.
+    pub sign_in: Arc<SignIn>,
     /// Objects, as the API reads and writes them.
     pub objects: Arc<Objects>,
     /// How agents join.
@@ -207,10 +247,14 @@ pub struct Hub {
     pub delivery: Arc<Delivery>,
     /// Receivers, and calls of them.
     pub hooks: Arc<Hooks>,
+    /// Providers and Alerts, and what is sent of events.
+    pub notify: Arc<Notifier>,
     /// The fleet views.
     pub views: Arc<Views>,
     /// What is due.
     pub schedule: Arc<Schedule>,
+    /// What monitoring reads.
+    pub metrics: Arc<Metrics>,
 }
 
 impl Hub {
@@ -225,7 +269,12 @@ impl Hub {
         // Once it is known which keys this replica has: from then on no other is used without it.
         store.tend_keys().await?;
         store.keep_watches_within(options.budget.pool(PoolName::WatchCaches).clone());
-        Ok(Self::of_parts(Context { store, clock, replica, options: Arc::new(options) }, Arc::new(pki)))
+        let hub = Self::of_parts(
+            Context { store, clock, replica, options: Arc::new(options), meters: Arc::default() },
+            Arc::new(pki),
+        );
+        hub.identity.tend_account_keys().await?;
+        Ok(hub)
     }
 
     /// Each part is made of the context and of parts that are there already, so none can know one below.
@@ -233,6 +282,7 @@ impl Hub {
         let tokens = Arc::<Tokens>::default();
         let audit = Arc::new(AuditLog::new(&context));
         let identity = Arc::new(Authenticator::new(&context, &tokens));
+        let sign_in = Arc::new(SignIn::new(&context, &identity, &audit));
         let access = Arc::new(AccessRules::new(&context));
         let objects = Arc::new(Objects::new(&context, &audit));
         let enrolments = Arc::new(Enrolments::new(&context, &pki, &tokens, &audit));
@@ -247,13 +297,16 @@ impl Hub {
         let builds = Arc::new(Builds::new(&context, &quarantine));
         let delivery = Arc::new(Delivery::new(&context, &access, &objects, &sessions, &builds, &remotes));
         let hooks = Arc::new(Hooks::new(&context, &access, &audit));
+        let notify = Arc::new(Notifier::new(&context, &access));
         let views = Arc::new(Views::new(&context, &sessions, &builds));
         let schedule = Arc::new(Schedule::new(&context, &quarantine));
+        let metrics = Arc::new(Metrics::new(&context));
         Self {
             context,
             pki,
             audit,
             identity,
+            sign_in,
             objects,
             enrolments,
             sessions,
@@ -266,8 +319,10 @@ impl Hub {
             builds,
             delivery,
             hooks,
+            notify,
             views,
             schedule,
+            metrics,
         }
     }
 

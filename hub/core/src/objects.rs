@@ -1,8 +1,8 @@
 //! Kubernetes-style objects as the API reads and writes them, and what everybody on the hub uses who writes one: field managers,
 //! conditions and statuses, events, and what a change makes worth a pass.
 
-mod account;
 pub(crate) mod apply;
+mod changed;
 pub(crate) mod conditions;
 mod defaults;
 pub(crate) mod events;
@@ -10,6 +10,7 @@ mod fields;
 pub(crate) mod forms;
 pub(crate) mod kubeconfigs;
 pub(crate) mod managers;
+pub(crate) mod quota;
 pub(crate) mod reads;
 pub(crate) mod resources;
 mod selector;
@@ -24,7 +25,6 @@ use crate::clock::Clock;
 use crate::context::Context;
 use crate::identity::AuditLog;
 
-pub use account::AccountToken;
 pub use forms::{FieldValidation, Part};
 pub use reads::{AtVersion, ListEnd, ListOptions, ObjectEvent, ObjectList, ObjectWatch, WatchFrom};
 pub use resources::{DeleteOptions, Deleted, NAMESPACES, WriteOptions, Written};

@@ -8,9 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::{HeaderValue, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use jiff::{SignedDuration, Timestamp};
 use roadstead_oidc::Keys;
+use roadstead_oidc::code::Endpoints;
 use roadstead_outbound::Client;
 use serde::Deserialize;
 use tokio::sync::{Semaphore, watch};
@@ -19,6 +21,8 @@ use crate::clock::Clock;
 
 /// Bytes of an answer.
 const ANSWER: usize = 1 << 20;
+/// Bytes of an answer with tokens.
+const TOKENS: usize = 64 * 1024;
 /// Both requests together take no longer than this.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// So long a caller waits for them.
@@ -57,6 +61,8 @@ pub(crate) struct Site {
 #[derive(Default)]
 struct State {
     keys: Option<Arc<Keys>>,
+    /// Where people sign in, by the same answer as the keys.
+    endpoints: Arc<Endpoints>,
     /// When the keys were received.
     since: Timestamp,
     /// When it was asked last.
@@ -109,6 +115,23 @@ impl Publisher {
             let failure = self.lock().failure.clone();
             NoKeys::Failed(failure.unwrap_or_else(|| "it has not answered in time".to_owned()))
         })
+    }
+
+    /// Where people sign in.
+    pub(crate) async fn endpoints(self: &Arc<Self>) -> Result<Arc<Endpoints>, NoKeys> {
+        self.keys(None).await?;
+        Ok(Arc::clone(&self.lock().endpoints))
+    }
+
+    /// Sends a form to a place of the issuer's, and gives whether that went well, and the answer.
+    pub(crate) async fn post(
+        &self,
+        url: &str,
+        authorization: Option<HeaderValue>,
+        form: &str,
+    ) -> Result<(bool, Bytes), String> {
+        let asked = tokio::time::timeout(TIMEOUT, self.site.post(url, authorization, form)).await;
+        asked.unwrap_or_else(|_| Err("it did not answer in time".to_owned()))
     }
 
     /// Other keys than these, which did not fit a token: the issuer may have changed them under the same names.
@@ -188,18 +211,19 @@ impl Publisher {
         Some(answer)
     }
 
-    fn note(&self, keys: Result<Keys, String>) {
+    fn note(&self, answer: Result<(Keys, Endpoints), String>) {
         let (now, issuer) = (self.clock.now(), &self.site.issuer);
         let mut state = self.lock();
         // The rest begins when the answer is there: one that hangs is left alone, too.
         (state.asked, state.answer) = (Some(now), None);
-        match keys {
-            Ok(keys) => {
+        match answer {
+            Ok((keys, endpoints)) => {
                 let is_news = state.failure.take().is_some() || state.keys.is_none();
                 if is_news && self.site.is_told {
                     tracing::info!(issuer, keys = keys.count(), "an issuer's keys are known");
                 }
                 (state.keys, state.since) = (Some(Arc::new(keys)), now);
+                state.endpoints = Arc::new(endpoints);
             }
             Err(why) => {
                 // Once, and not each time that it is asked.
@@ -225,8 +249,9 @@ fn age(then: Timestamp, now: Timestamp) -> SignedDuration {
 }
 
 impl Site {
-    async fn ask(&self) -> Result<Keys, String> {
-        let configuration: Configuration = serde_json::from_slice(&self.get(&self.discovery_url).await?)
+    async fn ask(&self) -> Result<(Keys, Endpoints), String> {
+        let published = self.get(&self.discovery_url).await?;
+        let configuration: Configuration = serde_json::from_slice(&published)
             .map_err(|_| "it publishes no OpenID configuration".to_owned())?;
         if configuration.issuer != self.issuer {
             return Err("its OpenID configuration names another issuer".to_owned());
@@ -236,7 +261,7 @@ impl Site {
         if keys.count() == 0 {
             return Err("it publishes no key of a supported type".to_owned());
         }
-        Ok(keys)
+        Ok((keys, Endpoints::parse(&published)))
     }
 
     /// One answer, of this very address: redirects are not followed.
@@ -245,17 +270,52 @@ impl Site {
         if is_clear && !(self.plain_http && url.starts_with("http://")) {
             return Err("its URL is not an https URL".to_owned());
         }
-        let client = self.client.as_ref().map_err(Clone::clone)?;
         let request =
             http::Request::get(url).body(Full::default()).map_err(|_| "its URL is not valid".to_owned())?;
+        Ok(self.send(request, ANSWER, |status| status == StatusCode::OK).await?.1)
+    }
+
+    /// The answer to a form that holds secrets: over HTTPS in any case.
+    async fn post(
+        &self,
+        url: &str,
+        authorization: Option<HeaderValue>,
+        form: &str,
+    ) -> Result<(bool, Bytes), String> {
+        if !url.starts_with("https://") {
+            return Err("its URL is not an https URL".to_owned());
+        }
+        let mut request = http::Request::post(url)
+            .header(http::header::CONTENT_TYPE, "application/x-www-form-urlencoded")
+            .header(http::header::ACCEPT, "application/json");
+        if let Some(value) = authorization {
+            request = request.header(http::header::AUTHORIZATION, value);
+        }
+        let body = Full::new(Bytes::copy_from_slice(form.as_bytes()));
+        let request = request.body(body).map_err(|_| "its URL is not valid".to_owned())?;
+        // A refusal says why.
+        let is_told = |status: StatusCode| status == StatusCode::OK || status.is_client_error();
+        let (status, answer) = self.send(request, TOKENS, is_told).await?;
+        Ok((status == StatusCode::OK, answer))
+    }
+
+    /// The answer to a request, of at most so many bytes, where its status is one that is looked at.
+    async fn send(
+        &self,
+        request: http::Request<Full<Bytes>>,
+        most: usize,
+        is_looked_at: impl FnOnce(StatusCode) -> bool + Send,
+    ) -> Result<(StatusCode, Bytes), String> {
+        let client = self.client.as_ref().map_err(Clone::clone)?;
         let answer = client.send(request).await.map_err(|error| match error.refusal {
             Some(refusal) => refusal.to_string(),
             None => "the connection failed".to_owned(),
         })?;
-        if answer.status() != http::StatusCode::OK {
-            return Err(format!("it answers HTTP {}", answer.status().as_u16()));
+        let status = answer.status();
+        if !is_looked_at(status) {
+            return Err(format!("it answers HTTP {}", status.as_u16()));
         }
-        let body = Limited::new(answer.into_body(), ANSWER).collect().await;
-        Ok(body.map_err(|_| "its answer is incomplete or too long".to_owned())?.to_bytes())
+        let body = Limited::new(answer.into_body(), most).collect().await;
+        Ok((status, body.map_err(|_| "its answer is incomplete or too long".to_owned())?.to_bytes()))
     }
 }

@@ -43,6 +43,7 @@ use crate::workers::{Workers, fair_places};
 use charts::{KnownIndexes, Origin};
 use fetch::{Known, KnownServers};
 use limits::Limits;
+pub(crate) use secrets::SourceSecret;
 use secrets::SourceSecrets;
 
 pub use generators::Generators;

@@ -18,6 +18,10 @@ const KEPT_EVENTS: Duration = Duration::from_secs(3600);
 const KEPT_CHANGES: Duration = Duration::from_secs(3600);
 const KEPT_CHANGES_AT_LEAST: i64 = 10_000;
 
+/// Deliveries are kept this long after they ended, and of each Alert so many.
+const KEPT_DELIVERIES: Duration = Duration::from_secs(7 * 24 * 3600);
+const KEPT_DELIVERIES_OF_ONE: i64 = 1_000;
+
 /// Corrected objects that are kept of each applier.
 const KEPT_DRIFT: i64 = 100;
 
@@ -34,9 +38,12 @@ impl Hub {
         self.context.store.forget_resting().await?;
         self.context.store.forget_set_aside(self.now()).await?;
         self.context.store.drop_expired_tokens(self.now()).await?;
+        self.sign_in.drop_ended().await?;
+        self.identity.tend_account_keys().await?;
         self.context.store.drop_old_requests(self.now() - KEPT_BLOBS).await?;
         self.objects.drop_old_events(self.now() - KEPT_EVENTS).await?;
         self.context.store.forget_remote_resources(self.now() - KEPT_REMOTES).await?;
+        self.context.store.trim_deliveries(self.now() - KEPT_DELIVERIES, KEPT_DELIVERIES_OF_ONE).await?;
         let KeptArtifacts { most, age } = self.context.options.kept_artifacts;
         // No sooner than who was about to build of one has done so.
         let artifacts = self.now() - age.max(IN_USE);

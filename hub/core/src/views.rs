@@ -2,10 +2,13 @@
 
 mod artifacts;
 mod changes;
+mod deliveries;
 pub(crate) mod diff;
 mod drift;
 pub(crate) mod fleet;
+mod incidents;
 mod lists;
+mod metrics;
 mod reconciliations;
 mod visible;
 
@@ -23,12 +26,15 @@ use crate::identity::Identity;
 
 pub use artifacts::{ArtifactHead, WhichArtifact};
 pub use changes::{FleetChange, FleetWatch};
+pub use deliveries::DeliveryItem;
 pub use diff::{BuildDiff, DiffedBuild, DiffedField, DiffedObject};
 pub use drift::{DriftField, DriftItem};
 pub use fleet::{
     AttemptItem, ClusterItem, FleetPage, HealthCount, InventoryItem, MAX_ITEMS, MAX_NAMES, ReadyState,
 };
-pub use lists::{ApplierItem, EventItem, ObjectName};
+pub use incidents::IncidentItem;
+pub use lists::{ApplierItem, EventItem, ObjectName, SourceItem};
+pub use metrics::{METRICS, METRICS_TYPE, Metrics};
 pub use reconciliations::{ReconciliationView, Reconciliations, ReconciliationsOptions};
 
 /// How many comparisons of builds a replica makes at once; others wait.

@@ -397,3 +397,54 @@ async fn a_rate_limit_holds_for_all_sources_with_the_same_secret() -> Result<()>
     ensure!(kit.fetch("team-b", "app").await?.is_ok());
     Ok(())
 }
+
+#[tokio::test]
+async fn artifacts_of_a_namespace_have_no_more_bytes_than_its_quota() -> Result<()> {
+    const BYTES: &str = "bytes/artifacts.fleet.roadstead.dev";
+    let _alone = ALONE.lock().await;
+    let kit = Kit::start(1 << 30, None).await?;
+    let site = &kit.site;
+    let quota = |limit: &str| {
+        json!({ "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "namespace": "team-a", "name": "team" },
+            "spec": { "hard": { BYTES: limit } } })
+    };
+    // What does not get smaller by being packed.
+    let noise =
+        |count: usize| -> Vec<u8> { (0..count).flat_map(|_| *ResourceUid::random().0.as_bytes()).collect() };
+    kit.commit(&Commit::new().file("noise", noise(1_000)))?;
+    site.apply(quota("40Ki")).await?;
+    kit.source("team-a", "one").await?;
+    kit.source("team-a", "two").await?;
+    kit.source("team-b", "one").await?;
+    for (namespace, name) in [("team-a", "one"), ("team-a", "two"), ("team-b", "one")] {
+        kit.fetch(namespace, name).await?.map_err(anyhow::Error::msg)?;
+        let (reason, message) = site.ready(KindId::GitRepository, namespace, name).await?;
+        ensure!(reason == "Succeeded", "{namespace}/{name}: {reason}: {message}");
+    }
+    let used = site.get(KindId::ResourceQuota, "team-a", "team").await?["status"]["used"][BYTES].clone();
+    let used: u64 = used.as_str().context("bytes")?.parse()?;
+    ensure!((32_000..36_000).contains(&used), "{used}");
+    // The next one of `two` is too large beside that of `one`, which counts once however often it is fetched.
+    let before =
+        site.get(KindId::GitRepository, "team-a", "two").await?["status"]["artifact"]["digest"].clone();
+    kit.commit(&Commit::new().file("noise", noise(2_000)))?;
+    kit.ask("team-a", "two").await?;
+    kit.fetch("team-a", "two").await?.map_err(anyhow::Error::msg)?;
+    let (reason, message) = site.ready(KindId::GitRepository, "team-a", "two").await?;
+    ensure!(
+        reason == "StorageOperationFailed" && message.contains("exceeded quota: team"),
+        "{reason}: {message}"
+    );
+    let after =
+        site.get(KindId::GitRepository, "team-a", "two").await?["status"]["artifact"]["digest"].clone();
+    ensure!(before == after && before.is_string(), "{before} {after}");
+    kit.ask("team-b", "one").await?;
+    kit.fetch("team-b", "one").await?.map_err(anyhow::Error::msg)?;
+    ensure!(site.ready(KindId::GitRepository, "team-b", "one").await?.0 == "Succeeded");
+    site.apply(quota("60Ki")).await?;
+    kit.ask("team-a", "two").await?;
+    kit.fetch("team-a", "two").await?.map_err(anyhow::Error::msg)?;
+    let (reason, message) = site.ready(KindId::GitRepository, "team-a", "two").await?;
+    ensure!(reason == "Succeeded", "{reason}: {message}");
+    Ok(())
+}

@@ -1,4 +1,4 @@
-//! Who may deploy where, and who may refer to what: pure functions, asked at each reconciliation and before each write of a
+//! Who may deploy where: pure functions, asked at each reconciliation and before each write of a
 //! child. All is denied that nothing allows, and each refusal names the field that would allow it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -95,35 +95,6 @@ pub fn may_deploy(
         "namespace '{namespace}' may not act as service account '{account}' on cluster '{cluster}': add '{account}' to \
          serviceAccounts of the namespace's entry in spec.access of Cluster {cluster}"
     ))
-}
-
-/// What is referred to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Referred {
-    /// A Kustomization, by `spec.dependsOn`: nothing of it is used but whether it is Ready.
-    Dependency,
-    /// A source, by `spec.sourceRef`: what it holds is deployed.
-    Source,
-    /// A Secret.
-    Secret,
-}
-
-/// Whether something in namespace `from` of the hub may refer to something in namespace `to`. `across` is false where the
-/// operator turned all references across namespaces off.
-///
-/// # Errors
-/// Why not, for a condition.
-pub fn may_refer(from: &str, to: &str, what: Referred, across: bool) -> Result<(), &'static str> {
-    match what {
-        _ if from == to => Ok(()),
-        Referred::Dependency if across => Ok(()),
-        Referred::Dependency => {
-            Err("is in another namespace, and the hub runs with --no-cross-namespace-refs")
-        }
-        Referred::Source | Referred::Secret => {
-            Err("is in another namespace; references across namespaces are off on this hub")
-        }
-    }
 }
 
 /// `spec.delegation` of a Kustomization: what it passes on to its children beyond its own cluster and account.
@@ -351,21 +322,6 @@ mod tests {
         assert!(may("team-d", &granted, "team-d/own").is_err());
         let all = ClusterAccess::Granted(vec![grant("*", &[], false)]);
         assert!(may("kube-system", &all, "kube-system/root").is_err());
-    }
-
-    #[test]
-    fn references_stay_in_their_namespace_but_for_dependencies() {
-        for what in [Referred::Dependency, Referred::Source, Referred::Secret] {
-            assert_eq!(may_refer("a", "a", what, false), Ok(()));
-        }
-        assert_eq!(may_refer("a", "b", Referred::Dependency, true), Ok(()));
-        assert!(
-            may_refer("a", "b", Referred::Dependency, false)
-                .unwrap_err()
-                .contains("--no-cross-namespace-refs")
-        );
-        assert!(may_refer("a", "b", Referred::Source, true).is_err());
-        assert!(may_refer("a", "b", Referred::Secret, true).is_err());
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod access;
 mod decide;
 mod management;
 mod pace;
+mod refer;
 mod rollout;
 mod schedule;
 #[cfg(test)]
@@ -18,12 +19,13 @@ use jiff::Timestamp;
 use roadstead_model::{ApplierUid, AttemptKind, ClusterUid, Digest, Generation, Reason, Revision};
 use std::time::Duration;
 
-pub use access::{Account, Asked, ClusterAccess, Delegation, Grant, Referred, Rights, may_deploy, may_refer};
+pub use access::{Account, Asked, ClusterAccess, Delegation, Grant, Rights, may_deploy};
 pub use decide::decide;
 pub use management::{
     ManagementPlan, ManagementSituation, ManagementStep, Origin, Owner, PresentCluster, carried_labels,
     follow,
 };
+pub use refer::{Leave, may_refer};
 pub use rollout::{AgentState, Pace, Seeds, Tolerance, Upgrade, UpgradeOrder, roll_out};
 pub use schedule::jittered;
 pub use turns::Turns;

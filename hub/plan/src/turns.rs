@@ -1,5 +1,6 @@
 //! Turns for what namespaces ask for: some of a namespace's Kustomizations are reconciled as soon as somebody asks for it, the others
-//! one after the other, so that a namespace with a thousand of them does not take the hub from all others.
+//! one after the other, so that a namespace with a thousand of them does not take the hub from all others. The longer a reconciliation
+//! takes the hub, since it is busy, the fewer there are at once, and the longer the others wait.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,10 +8,15 @@ use std::time::Duration;
 use jiff::Timestamp;
 use roadstead_model::ApplierUid;
 
-/// Kustomizations of a namespace that are reconciled as soon as they are asked for.
+/// Kustomizations of a namespace that are reconciled as soon as they are asked for, where the hub is not busy.
 const AT_ONCE: u32 = 50;
-/// The time between those that follow.
+/// The least and the longest time between those that follow.
 const EVERY: Duration = Duration::from_millis(200);
+const EVERY_AT_MOST: Duration = Duration::from_secs(1);
+/// In between, so many times what one of them takes: a namespace that never stops asking has the hub for a fifth of the time.
+const SHARE: u32 = 5;
+/// So far ahead of its time a turn can be: of a hub that is not busy, those that are at once.
+const AHEAD: Duration = Duration::from_millis(EVERY.as_millis() as u64 * AT_ONCE as u64);
 /// For so long a turn can be taken.
 const KEPT: Duration = Duration::from_secs(60);
 /// With more namespaces, those that have all their turns left are forgotten.
@@ -22,6 +28,10 @@ pub struct Turns(HashMap<String, Namespace>);
 
 #[derive(Debug)]
 struct Namespace {
+    /// The time between turns.
+    pace: Duration,
+    /// Turns that were taken and not used yet.
+    running: u32,
     /// When all turns that were given would be over, were they taken one after the other.
     over: Timestamp,
     given: HashMap<ApplierUid, Turn>,
@@ -37,7 +47,7 @@ struct Turn {
 
 impl Turns {
     /// Takes a turn for this applier of the namespace; `newest` is when its newest attempt began that somebody asked for. A turn
-    /// serves until an attempt comes of it: a build may have to be waited for first.
+    /// serves until an attempt comes of it: a build may have to be waited for first. Each time it is taken, [`Self::used`] is to follow.
     ///
     /// # Errors
     /// When it is its turn, where that is later. It stays so until it comes for it.
@@ -51,22 +61,38 @@ impl Turns {
         if self.0.len() > NAMESPACES {
             self.0.retain(|_, own| own.over > now);
         }
-        let new = || Namespace { over: now, given: HashMap::new() };
+        let new = || Namespace { pace: EVERY, running: 0, over: now, given: HashMap::new() };
         let own = self.0.entry(namespace.to_owned()).or_insert_with(new);
         own.given.retain(|_, turn| turn.at + KEPT > now);
         match own.given.get_mut(&applier) {
             Some(turn) if now < turn.at => return Err(turn.at),
             Some(turn) if turn.taken.is_none_or(|before| before == newest) => {
                 turn.taken = Some(newest);
+                own.running += 1;
                 return Ok(());
             }
             _ => {}
         }
-        own.over = own.over.max(now) + EVERY;
-        let at = (own.over - EVERY * AT_ONCE).max(now);
-        let is_now = at == now;
-        own.given.insert(applier, Turn { at, taken: is_now.then_some(newest) });
-        if is_now { Ok(()) } else { Err(at) }
+        own.over = own.over.max(now) + own.pace;
+        let at = (own.over - AHEAD).max(now);
+        if at > now {
+            own.given.insert(applier, Turn { at, taken: None });
+            return Err(at);
+        }
+        own.given.insert(applier, Turn { at, taken: Some(newest) });
+        own.running += 1;
+        Ok(())
+    }
+
+    /// Takes note that a turn of the namespace was used, for so long. Turns that are given already stay as they are.
+    pub fn used(&mut self, namespace: &str, time: Duration) {
+        if let Some(own) = self.0.get_mut(namespace) {
+            // What slows a namespace down beside others is not itself.
+            let time = time / own.running.max(1);
+            own.running = own.running.saturating_sub(1);
+            // One that is slow by chance says little.
+            own.pace = ((own.pace * 3 + time * SHARE) / 4).clamp(EVERY, EVERY_AT_MOST);
+        }
     }
 }
 
@@ -108,6 +134,42 @@ mod tests {
         for number in 0..50 {
             assert_eq!(take(&mut turns, "greedy", number, 20_000), Ok(()), "{number}");
         }
+    }
+
+    #[test]
+    fn a_busy_hub_gives_fewer_turns() {
+        let mut turns = Turns::default();
+        let used =
+            |turns: &mut Turns, milliseconds| turns.used("greedy", Duration::from_millis(milliseconds));
+        for number in 0..40 {
+            assert_eq!(take(&mut turns, "greedy", number, 0), Ok(()), "{number}");
+        }
+        // That one of forty takes long says nothing about the hub.
+        used(&mut turns, 1_200);
+        assert_eq!(turns.0["greedy"].pace, EVERY);
+        for _ in 1..40 {
+            used(&mut turns, 0);
+        }
+        // One after the other takes long.
+        for number in 0_u32..30 {
+            assert_eq!(
+                take(&mut turns, "greedy", number.into(), 20_000 + i64::from(number) * 1_000),
+                Ok(()),
+                "{number}"
+            );
+            used(&mut turns, 600);
+        }
+        assert_eq!(turns.0["greedy"].pace, EVERY_AT_MOST);
+        let now = 100_000;
+        for number in 0..10 {
+            assert_eq!(take(&mut turns, "greedy", number, now), Ok(()), "{number}");
+        }
+        assert_eq!(take(&mut turns, "greedy", 10, now), Err(at(now + 1_000)));
+        // A hub that is not busy any more gives them as before.
+        for _ in 0..30 {
+            used(&mut turns, 10);
+        }
+        assert_eq!(turns.0["greedy"].pace, EVERY);
     }
 
     #[test]

@@ -54,6 +54,28 @@ fn source_artifact(what: &'static str, row: Option<Row>) -> Result<Option<Source
 }
 
 impl Store {
+    /// Bytes of the artifacts that the sources of a namespace have now, but for one of them; as they are stored, which is a few more than they have.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn artifact_bytes(
+        &self,
+        namespace: &str,
+        but_for: Option<ResourceUid>,
+    ) -> Result<u64, StoreError> {
+        let bytes: i64 = sqlx::query_scalar(
+            "SELECT coalesce(sum(size), 0)::bigint FROM (
+                 SELECT DISTINCT ON (source) blob.size FROM source_artifact JOIN resource ON uid = source JOIN blob USING (digest)
+                 WHERE resource.namespace = $1 AND ($2::uuid IS NULL OR source <> $2) ORDER BY source, since DESC) AS latest",
+        )
+        .bind(namespace)
+        .bind(but_for.map(|source| source.0))
+        .fetch_one(&self.pool)
+        .await
+        .map_err(StoreError::query("count the bytes of a namespace's artifacts"))?;
+        Ok(u64::try_from(bytes).unwrap_or_default())
+    }
+
     /// The artifact of a source that has this digest; none where it has none, or that is no longer stored.
     ///
     /// # Errors

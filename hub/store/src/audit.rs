@@ -6,13 +6,16 @@
 //! which shows to whoever remembers the newest batch.
 
 mod batches;
+mod heads;
 
 pub(crate) use batches::trimmed_row;
+pub use heads::{AuditHead, ToldEntry};
 
-use jiff::Timestamp;
-use roadstead_api::KindId;
-use roadstead_model::{AuditEntry, AuditFilter, AuditOutcome};
-use sqlx::{FromRow, PgConnection};
+use std::sync::{Arc, OnceLock};
+
+use jiff::{SignedDuration, Timestamp};
+use roadstead_model::{AuditEntry, AuditFilter, AuditOrigin, AuditOutcome};
+use sqlx::{FromRow, PgConnection, Postgres, QueryBuilder};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -33,6 +36,38 @@ pub struct AuditRecord {
     pub batch: Option<i64>,
     /// Whether it is what a hub with this key wrote.
     pub signed: bool,
+}
+
+/// An entry right after it was written.
+#[derive(Debug, Clone)]
+pub struct WrittenEntry {
+    /// Its number.
+    pub id: i64,
+    /// When it was written.
+    pub at: Timestamp,
+    /// What it says.
+    pub entry: AuditEntry,
+    /// Its MAC.
+    pub mac: Vec<u8>,
+}
+
+/// Who is told of each entry once it is written for good; must not wait.
+pub type AuditListener = Arc<dyn Fn(WrittenEntry) + Send + Sync>;
+
+/// The one of a store, once there is one.
+#[derive(Clone, Default)]
+pub(crate) struct Listening(Arc<OnceLock<AuditListener>>);
+
+impl Listening {
+    pub(crate) fn tell(&self, written: Vec<WrittenEntry>) {
+        if let Some(listener) = self.0.get() {
+            written.into_iter().for_each(|entry| listener(entry));
+        }
+    }
+
+    fn is_heard(&self) -> bool {
+        self.0.get().is_some()
+    }
 }
 
 /// What a check of the whole log found.
@@ -65,15 +100,34 @@ struct Stored {
     entry: Uuid,
     outcome: String,
     detail: String,
+    impersonator: String,
+    address: String,
+    request: String,
+    administrator: bool,
+    times: i64,
+    changes: Option<String>,
     mac: Option<Vec<u8>>,
     batch: Option<i64>,
 }
 
-const COLUMNS: &str =
-    "id, at, username, verb, api_group, kind, namespace, name, entry, outcome, detail, mac, batch";
+const COLUMNS: &str = "id, at, username, verb, api_group, kind, namespace, name, entry, outcome, detail, impersonator, \
+                       address, request, administrator, times, changes, mac, batch";
 
+/// Entries are numbered in the order of their times, as far as the replicas' clocks agree: no further apart than this.
+const SKEW: SignedDuration = SignedDuration::from_hours(24);
+
+/// Subresources that stand behind a kind in the log.
+const SUBRESOURCES: [&str; 5] = ["", "/status", "/token", "/jointoken", "/confirm"];
+
+/// What an entry's MAC is over. What older versions know nothing of is in it only where it says something, so that they can check
+/// entries that say no more than theirs.
 fn row(entry: &AuditEntry, uid: Uuid, at: OffsetDateTime) -> Row {
-    Row::of("audit")
+    let AuditEntry { impersonator, origin, times, changes, .. } = entry;
+    let says_more = !impersonator.is_empty()
+        || *origin != AuditOrigin::default()
+        || (*times).max(1) != 1
+        || changes.is_some();
+    let row = Row::of(if says_more { "audit, with its origin" } else { "audit" })
         .bytes(uid.as_bytes())
         .time(at)
         .text(&entry.username)
@@ -83,7 +137,16 @@ fn row(entry: &AuditEntry, uid: Uuid, at: OffsetDateTime) -> Row {
         .text(&entry.namespace)
         .text(&entry.name)
         .text(entry.outcome.as_str())
-        .text(&entry.detail)
+        .text(&entry.detail);
+    if !says_more {
+        return row;
+    }
+    row.text(impersonator)
+        .text(&origin.address)
+        .text(&origin.request)
+        .number(i64::from(origin.administrator))
+        .number((*times).max(1))
+        .optional(changes.as_deref(), Row::text)
 }
 
 impl Stored {
@@ -98,6 +161,14 @@ impl Stored {
             name: self.name,
             outcome,
             detail: self.detail,
+            impersonator: self.impersonator,
+            origin: AuditOrigin {
+                address: self.address,
+                request: self.request,
+                administrator: self.administrator,
+            },
+            times: self.times,
+            changes: self.changes,
         };
         let signed = sealer.bears_in(self.batch, &row(&entry, self.entry, self.at), self.mac.as_deref());
         let at = from_sql("read the audit log", self.at)?;
@@ -105,12 +176,19 @@ impl Stored {
     }
 }
 
-async fn write(connection: &mut PgConnection, sealer: &Sealer, entry: &AuditEntry) -> Result<(), StoreError> {
+async fn write(
+    connection: &mut PgConnection,
+    sealer: &Sealer,
+    entry: &AuditEntry,
+) -> Result<WrittenEntry, StoreError> {
     // When it is written, not what a test's clock says.
-    let (uid, at) = (Uuid::new_v4(), to_sql(Timestamp::now()));
-    sqlx::query(
-        "INSERT INTO audit (entry, at, username, verb, api_group, kind, namespace, name, outcome, detail, mac) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+    let now = Timestamp::now();
+    let (uid, at) = (Uuid::new_v4(), to_sql(now));
+    let mac = sealer.sign(&row(entry, uid, at));
+    let id = sqlx::query_scalar(
+        "INSERT INTO audit (entry, at, username, verb, api_group, kind, namespace, name, outcome, detail, mac, \
+                            impersonator, address, request, administrator, times, changes) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) RETURNING id",
     )
     .bind(uid)
     .bind(at)
@@ -122,45 +200,30 @@ async fn write(connection: &mut PgConnection, sealer: &Sealer, entry: &AuditEntr
     .bind(&entry.name)
     .bind(entry.outcome.as_str())
     .bind(&entry.detail)
-    .bind(sealer.sign(&row(entry, uid, at)))
-    .execute(connection)
+    .bind(&mac)
+    .bind(&entry.impersonator)
+    .bind(&entry.origin.address)
+    .bind(&entry.origin.request)
+    .bind(entry.origin.administrator)
+    .bind(entry.times.max(1))
+    .bind(&entry.changes)
+    .fetch_one(connection)
     .await
     .map_err(StoreError::query("write the audit log"))?;
-    Ok(())
+    Ok(WrittenEntry { id, at: now, entry: entry.clone(), mac })
 }
 
 impl Tx {
-    /// Notes who changed what, in the same unit of work.
-    ///
-    /// # Errors
-    /// Where the database fails.
-    pub async fn audit(
-        &mut self,
-        username: &str,
-        verb: &str,
-        kind: KindId,
-        namespace: &str,
-        name: &str,
-    ) -> Result<(), StoreError> {
-        let kind = kind.get();
-        self.note(&AuditEntry {
-            username: username.to_owned(),
-            verb: verb.to_owned(),
-            group: kind.group().to_owned(),
-            kind: kind.kind.to_owned(),
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            ..AuditEntry::default()
-        })
-        .await
-    }
-
     /// Writes an entry of the audit log, in the same unit of work.
     ///
     /// # Errors
     /// Where the database fails.
     pub async fn note(&mut self, entry: &AuditEntry) -> Result<(), StoreError> {
-        write(&mut self.inner, &self.sealer, entry).await
+        let written = write(&mut self.inner, &self.sealer, entry).await?;
+        if self.listening.is_heard() {
+            self.noted.push(written);
+        }
+        Ok(())
     }
 }
 
@@ -172,30 +235,84 @@ impl Store {
     pub async fn note(&self, entries: &[AuditEntry]) -> Result<(), StoreError> {
         let what = "write the audit log";
         let mut tx = self.pool.begin().await.map_err(StoreError::query(what))?;
+        let mut noted = Vec::with_capacity(entries.len());
         for entry in entries {
-            write(&mut tx, &self.sealer, entry).await?;
+            noted.push(write(&mut tx, &self.sealer, entry).await?);
         }
-        tx.commit().await.map_err(StoreError::query(what))
+        tx.commit().await.map_err(StoreError::query(what))?;
+        self.listening.tell(noted);
+        Ok(())
     }
 
-    /// Up to `limit` entries, the oldest first.
+    /// Has all that this process writes into the log told to somebody, who is the only one.
+    pub fn listen_to_audit(&self, listener: AuditListener) {
+        if self.listening.0.set(listener).is_err() {
+            tracing::error!("the audit log is streamed already");
+        }
+    }
+
+    /// Up to `limit` entries, in the order of their numbers.
     ///
     /// # Errors
     /// Where the database fails.
     pub async fn audit_log(&self, filter: &AuditFilter, limit: i64) -> Result<Vec<AuditRecord>, StoreError> {
-        let sql = format!(
-            "SELECT {COLUMNS} FROM audit WHERE id > $1 AND ($2::timestamptz IS NULL OR at >= $2) \
-             AND ($3::timestamptz IS NULL OR at < $3) AND ($4 = '' OR username = $4) ORDER BY id LIMIT $5"
-        );
-        let rows: Vec<Stored> = sqlx::query_as(sqlx::AssertSqlSafe(sql))
-            .bind(filter.after)
-            .bind(filter.since.map(to_sql))
-            .bind(filter.until.map(to_sql))
-            .bind(&filter.username)
-            .bind(limit)
+        let mut query = asked(filter);
+        query.push(if filter.newest_first { " ORDER BY id DESC LIMIT " } else { " ORDER BY id LIMIT " });
+        let rows: Vec<Stored> = query
+            .push_bind(limit)
+            .build_query_as()
             .fetch_all(&self.pool)
             .await
             .map_err(StoreError::query("read the audit log"))?;
         rows.into_iter().map(|row| row.read(&self.sealer)).collect()
     }
+}
+
+/// The question for entries, with no more conditions than are asked for: so each is answered by an index.
+fn asked(filter: &AuditFilter) -> QueryBuilder<Postgres> {
+    let mut query = QueryBuilder::new(format!("SELECT {COLUMNS} FROM audit WHERE "));
+    match (filter.newest_first, filter.after) {
+        (true, 0) => query.push("true"),
+        (true, before) => query.push("id < ").push_bind(before),
+        (false, after) => query.push("id > ").push_bind(after),
+    };
+    if let Some(since) = filter.since {
+        query.push(" AND at >= ").push_bind(to_sql(since));
+        query.push(" AND id >= COALESCE((SELECT id FROM audit WHERE at >= ");
+        query.push_bind(to_sql(since.saturating_sub(SKEW).unwrap_or(since)));
+        query.push(" ORDER BY at, id LIMIT 1), 0)");
+    }
+    if let Some(until) = filter.until {
+        query.push(" AND at < ").push_bind(to_sql(until));
+        query.push(" AND id <= COALESCE((SELECT id FROM audit WHERE at < ");
+        query.push_bind(to_sql(until.saturating_add(SKEW).unwrap_or(until)));
+        query.push(" ORDER BY at DESC, id DESC LIMIT 1), 0)");
+    }
+    if !filter.username.is_empty() {
+        query.push(" AND (username = ").push_bind(filter.username.clone());
+        query
+            .push(" OR (impersonator <> '' AND impersonator = ")
+            .push_bind(filter.username.clone())
+            .push("))");
+    }
+    if !filter.kind.is_empty() {
+        let kinds: Vec<String> = SUBRESOURCES.iter().map(|sub| format!("{}{sub}", filter.kind)).collect();
+        query.push(" AND kind = ANY(").push_bind(kinds).push(")");
+    }
+    if !filter.request.is_empty() {
+        query.push(" AND request <> '' AND request = ").push_bind(filter.request.clone());
+    }
+    let texts = [("verb", &filter.verb), ("namespace", &filter.namespace), ("name", &filter.name)];
+    for (column, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
+        query.push(" AND ").push(column).push(" = ").push_bind(text.clone());
+    }
+    match filter.outcome {
+        Some(AuditOutcome::Refused) => query.push(" AND outcome = 'refused'"),
+        Some(AuditOutcome::Ok) => query.push(" AND outcome = 'ok'"),
+        None => &mut query,
+    };
+    if filter.administrator {
+        query.push(" AND administrator");
+    }
+    query
 }

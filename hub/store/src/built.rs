@@ -10,7 +10,7 @@ use sqlx::types::Json;
 use crate::blob::digest;
 use crate::mac::Row;
 use crate::time::from_sql;
-use crate::{Store, StoreError};
+use crate::{Sealer, Store, StoreError, Tx};
 
 /// Attempts that are looked at: no more are kept.
 const MOST: i64 = 100;
@@ -90,8 +90,20 @@ impl Store {
     /// test a guess.
     #[must_use]
     pub fn keyed_hash(&self, texts: &[&str]) -> String {
-        let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
-        let mac = self.sealer.sign_stably(&Row::of("value in a diff").texts(&texts));
-        mac.iter().take(HASH_BYTES).map(|byte| format!("{byte:02x}")).collect()
+        keyed_hash(&self.sealer, texts)
     }
+}
+
+impl Tx {
+    /// As [`Store::keyed_hash`].
+    #[must_use]
+    pub fn keyed_hash(&self, texts: &[&str]) -> String {
+        keyed_hash(&self.sealer, texts)
+    }
+}
+
+fn keyed_hash(sealer: &Sealer, texts: &[&str]) -> String {
+    let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
+    let mac = sealer.sign_stably(&Row::of("value in a diff").texts(&texts));
+    mac.iter().take(HASH_BYTES).map(|byte| format!("{byte:02x}")).collect()
 }

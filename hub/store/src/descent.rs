@@ -131,6 +131,8 @@ impl Store {
     /// # Errors
     /// Where the database cannot be reached.
     pub async fn urls_of_secret(&self, namespace: &str, secret: &str) -> Result<Vec<String>, StoreError> {
+        let mut users = kinds(PipelineRole::Source);
+        users.push(KindId::Provider.get().kind);
         sqlx::query_scalar(AssertSqlSafe(format!(
             "SELECT DISTINCT used.url FROM resource, LATERAL (VALUES
                  (object #>> '{{spec,secretRef,name}}', object #>> '{{spec,url}}'),
@@ -138,7 +140,8 @@ impl Store {
                   CASE WHEN object #>> '{{spec,endpoint}}' LIKE '%://%' THEN ''
                        WHEN object #>> '{{spec,insecure}}' = 'true' THEN 'http://' ELSE 'https://' END
                   || (object #>> '{{spec,endpoint}}')),
-                 (object #>> '{{spec,sts,secretRef,name}}', object #>> '{{spec,sts,endpoint}}')
+                 (object #>> '{{spec,sts,secretRef,name}}', object #>> '{{spec,sts,endpoint}}'),
+                 (object #>> '{{spec,secretRef,name}}', object #>> '{{spec,address}}')
              ) AS used (secret, url)
              WHERE kind = ANY($3) AND namespace = $1 AND refers_to @> ARRAY['Secret/' || $1 || '/' || $2]
                AND used.secret = $2 AND used.url IS NOT NULL
@@ -147,7 +150,7 @@ impl Store {
         )))
         .bind(namespace)
         .bind(secret)
-        .bind(kinds(PipelineRole::Source))
+        .bind(users)
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query("look up what a Secret is used for"))

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use roadstead_api::{KindId, PipelineRole};
+use roadstead_api::PipelineRole;
 use roadstead_model::{
-    ApplierFilter, ApplierKey, ApplierRef, AttemptFilter, ChangeSet, ClusterUid, EventFilter,
-    InventoryFilter, InventoryKey, ObjectRef, Trigger, Visible,
+    ApplierRef, AttemptFilter, ChangeSet, ClusterUid, InventoryFilter, InventoryKey, ObjectRef, Trigger,
+    Visible,
 };
-use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 use sqlx::types::Json;
@@ -93,33 +92,6 @@ pub struct ConnectionTimes {
     pub connected: Timestamp,
     /// When that ended.
     pub disconnected: Option<Timestamp>,
-}
-
-/// An applier, as far as lists show it.
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct ApplierRow {
-    /// Its kind.
-    pub kind: String,
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-    /// The Cluster that it is for; empty where none is named.
-    pub cluster: String,
-    /// Its labels.
-    pub labels: Value,
-    /// Its sources, each as a key of [`roadstead_api::Reference`].
-    pub sources: Vec<String>,
-    /// Its path in the source; empty where its kind has none.
-    pub path: String,
-    /// The revision that was applied last.
-    pub revision: String,
-    /// The revision to which it is pinned; empty where it follows its source.
-    pub pinned: String,
-    /// Whether it is suspended.
-    pub suspended: bool,
-    /// Its Ready condition.
-    pub ready: Option<Value>,
 }
 
 impl Store {
@@ -296,102 +268,6 @@ impl Store {
                 Ok((ClusterUid(cluster), ConnectionTimes { connected, disconnected }))
             })
             .collect()
-    }
-
-    /// Up to `limit` appliers of these kinds behind `after`, as far as lists show them: by namespace, name and kind. Only what is
-    /// visible, where it is said what is.
-    ///
-    /// # Errors
-    /// Where the database fails.
-    pub async fn applier_rows(
-        &self,
-        of: &[KindId],
-        filter: &ApplierFilter,
-        visible: Option<&Visible>,
-        after: Option<&ApplierKey>,
-        limit: i64,
-    ) -> Result<Vec<ApplierRow>, StoreError> {
-        let first = ApplierKey(String::new(), String::new(), String::new());
-        let after = after.unwrap_or(&first);
-        // Each kind is read in its own order, which the index for lists has, and no further than a page: what comes of all is
-        // then put in one order.
-        sqlx::query_as(
-            "SELECT found.* FROM unnest($1::text[], $2::text[]) AS wanted (api_group, kind) CROSS JOIN LATERAL ( \
-             SELECT r.kind, r.namespace, r.name, coalesce(c.name, r.cluster_ref, '') AS cluster, \
-             coalesce(r.object #> '{metadata,labels}', '{}') AS labels, \
-             ARRAY(SELECT used FROM unnest(r.refers_to) AS used WHERE split_part(used, '/', 1) = ANY ($3)) AS sources, \
-             coalesce(r.object #>> '{spec,path}', '') AS path, \
-             coalesce(r.object #>> '{status,lastAppliedRevision}', '') AS revision, \
-             coalesce(r.object #>> '{spec,pin,revision}', \
-             r.object #>> '{metadata,annotations,fleet.roadstead.dev/pin}', '') AS pinned, r.suspended, \
-             shown_ready(r.ready, r.object, lost.since) AS ready \
-             FROM resource r LEFT JOIN resource c ON c.kind = 'Cluster' AND c.kubeconfig = r.kubeconfig \
-             LEFT JOIN lost_cluster lost ON lost.name = coalesce(c.name, r.cluster_ref) \
-             WHERE r.api_group = wanted.api_group AND r.kind = wanted.kind \
-             AND (r.namespace COLLATE \"C\", r.name COLLATE \"C\") >= ($4, $5) \
-             AND ((r.namespace, r.name) <> ($4, $5) OR r.kind COLLATE \"C\" > $6) \
-             AND ($7 = '' OR coalesce(c.name, r.cluster_ref, '') = $7) AND ($8 = '' OR r.namespace = $8) \
-             AND ($9 = '' OR strpos(r.name, $9) > 0) \
-             AND (($10 = '' AND $11 = '' AND $12 = '') OR EXISTS (SELECT FROM unnest(r.refers_to) AS used \
-                  WHERE split_part(used, '/', 1) = ANY ($3) AND ($10 = '' OR split_part(used, '/', 1) = $10) \
-                  AND ($11 = '' OR split_part(used, '/', 2) = $11) AND ($12 = '' OR split_part(used, '/', 3) = $12))) \
-             AND ($13 = '' OR CASE WHEN r.suspended THEN 'Suspended' ELSE coalesce(shown_ready(r.ready, r.object, lost.since) ->> 'status', 'Unknown') END = $13) \
-             AND ($15::text[] IS NULL OR r.kind = ANY ($15) \
-             OR r.kind || '/' || r.namespace IN (SELECT unnest($16::text[]))) \
-             ORDER BY r.namespace COLLATE \"C\", r.name COLLATE \"C\" LIMIT $14) found \
-             ORDER BY found.namespace COLLATE \"C\", found.name COLLATE \"C\", found.kind COLLATE \"C\" LIMIT $14",
-        )
-        .bind(of.iter().map(|kind| kind.get().group()).collect::<Vec<_>>())
-        .bind(of.iter().map(|kind| kind.get().kind).collect::<Vec<_>>())
-        .bind(kinds(PipelineRole::Source))
-        .bind(&after.0)
-        .bind(&after.1)
-        .bind(&after.2)
-        .bind(&filter.cluster)
-        .bind(&filter.namespace)
-        .bind(&filter.name)
-        .bind(&filter.source_kind)
-        .bind(&filter.source_namespace)
-        .bind(&filter.source_name)
-        .bind(&filter.state)
-        .bind(limit)
-        .bind(visible.map(|visible| visible.kinds.as_slice()))
-        .bind(visible.map(|visible| visible.places.as_slice()))
-        .fetch_all(&self.pool)
-        .await
-        .map_err(StoreError::query("look for appliers"))
-    }
-
-    /// Up to `limit` Events, those that last happened last first, as they are stored; those that are visible, where it is said
-    /// which are.
-    ///
-    /// # Errors
-    /// Where the database fails.
-    pub async fn latest_events(
-        &self,
-        filter: &EventFilter,
-        visible: Option<&Visible>,
-        limit: i64,
-    ) -> Result<Vec<Value>, StoreError> {
-        sqlx::query_scalar(
-            "SELECT object FROM resource WHERE kind = 'Event' \
-             AND ($7::text[] IS NULL OR kind = ANY ($7) OR kind || '/' || namespace IN (SELECT unnest($8::text[]))) \
-             AND ($1 = '' OR object #>> '{involvedObject,kind}' = $1) \
-             AND ($2 = '' OR coalesce(object #>> '{involvedObject,namespace}', '') = $2) \
-             AND ($3 = '' OR strpos(object #>> '{involvedObject,name}', $3) > 0) AND ($4 = '' OR object ->> 'type' = $4) \
-             AND ($5 = '' OR object ->> 'lastTimestamp' < $5) ORDER BY object ->> 'lastTimestamp' DESC LIMIT $6",
-        )
-        .bind(&filter.kind)
-        .bind(&filter.namespace)
-        .bind(&filter.name)
-        .bind(&filter.type_)
-        .bind(filter.before.map(|at| format!("{at:.0}")).unwrap_or_default())
-        .bind(limit)
-        .bind(visible.map(|visible| visible.kinds.as_slice()))
-        .bind(visible.map(|visible| visible.places.as_slice()))
-        .fetch_all(&self.pool)
-        .await
-        .map_err(StoreError::query("look for events"))
     }
 
     /// Up to `limit` attempts, the newest first; of appliers that are visible, where it is said which are.

@@ -3,6 +3,7 @@
 //! [`Store`] reads; [`Tx`] changes. A [`Tx`] takes the resource-version counter last, when it commits, so that versions
 //! become visible in their own order and no watcher can step over one.
 
+mod account;
 mod adopt;
 mod agent;
 mod artifact;
@@ -14,6 +15,7 @@ mod changes;
 mod child;
 mod cluster;
 mod correction;
+mod delivery;
 mod dependencies;
 mod descent;
 mod dispatched;
@@ -22,13 +24,18 @@ mod error;
 mod feed;
 mod fleet;
 mod grace;
+mod granted;
 mod handover;
 mod health;
 mod held;
 mod hook;
+mod incident;
 mod inventory;
 mod key_state;
+mod lists;
 mod mac;
+mod metrics;
+mod news;
 mod reconciliation;
 mod references;
 mod rekey;
@@ -40,6 +47,7 @@ mod schedule;
 pub mod seal;
 mod secret;
 mod set_aside;
+mod sign_in;
 mod signal;
 mod stored;
 mod tended;
@@ -58,9 +66,10 @@ use sqlx::migrate::MigrateError;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection as _, PgPool, Postgres, Transaction};
 
+pub use account::AccountKey;
 pub use agent::FleetAgent;
 pub use artifact::{KeptArtifact, SourceArtifact};
-pub use audit::{AuditCheck, AuditRecord};
+pub use audit::{AuditCheck, AuditHead, AuditListener, AuditRecord, ToldEntry, WrittenEntry};
 pub use authority::KeyPair;
 pub use blob::{AtRest, BlobHead, BuildReads, BuiltGroup, CachedBuild, ReadOfBuild};
 pub use built::ComparableBuild;
@@ -68,18 +77,23 @@ pub use changes::Committed;
 pub use child::{Child, MadeBy, Parent, Present};
 pub use cluster::{AgentSession, JoinToken};
 pub use correction::RecordedCorrection;
+pub use delivery::{Attempted, Delivery, FleetDelivery};
 pub use dependencies::{DependencyRow, Reach, ReachedDependency};
 pub use descent::{Ancestor, Descent};
 pub use dispatched::{OpenAttempt, ToSend};
 pub use drift::{CorrectedDrift, FleetDrift};
 pub use error::StoreError;
 pub use feed::{Event, EventType, RenderKey, WatchError, Watcher};
-pub use fleet::{ApplierRow, ConnectionTimes, FleetAttempt, HealthCount, OwnedObject};
+pub use fleet::{ConnectionTimes, FleetAttempt, HealthCount, OwnedObject};
 pub use grace::Grace;
 pub use handover::{BuiltObjects, Moves, OldOwner, Relatives};
 pub use health::Health;
 pub use held::{Descendants, HeldDeletion};
+pub use incident::{FleetIncident, IncidentId, Member, OpenIncident};
 pub use inventory::{Contested, Holdings};
+pub use lists::{ApplierRow, SourceRow};
+pub use metrics::{ObjectInfo, QueueDepth, WaitingDeliveries};
+pub use news::{AlertSource, NewDelivery, NewsItem, WaitingNews};
 pub use reconciliation::{AttemptInputs, Closed, History, Outcome, Reconciliation};
 pub use references::{Concerned, Whom};
 pub use rekey::{KeyCensus, RekeyOptions, RekeyStep, Rekeyed, Sealed};
@@ -90,6 +104,7 @@ pub use restore::{LostAttempt, SeenAttempt};
 pub use seal::{Key, KeyId, Sealer};
 pub use secret::{LAST_APPLIED, SecretData};
 pub use set_aside::SetAside;
+pub use sign_in::{NewSession, StoredSession};
 pub use signal::Signals;
 pub use stored::Stored;
 pub use tended::TendedState;
@@ -120,6 +135,7 @@ pub struct Store {
     feed: feed::Feed,
     health: Health,
     newest: restore::Newest,
+    listening: audit::Listening,
 }
 
 impl Store {
@@ -190,7 +206,8 @@ impl Store {
         adopt::sign_what_is_older(&pool, &sealer).await?;
         let signals = Signals::start(pool.clone(), health.clone());
         let (sealer, feed) = (Arc::new(sealer), feed::Feed::new());
-        Ok(Self { pool, units, sealer, signals, feed, health, newest })
+        let listening = audit::Listening::default();
+        Ok(Self { pool, units, sealer, signals, feed, health, newest, listening })
     }
 
     /// Whether the database answers.
@@ -228,9 +245,13 @@ impl Store {
             signals: self.signals.clone(),
             wake: Vec::new(),
             enqueued: Vec::new(),
+            news: Vec::new(),
+            is_listened_to: true,
             changes: changes::Changes::default(),
             held_namespaces: BTreeSet::new(),
             newest: self.newest.clone(),
+            listening: self.listening.clone(),
+            noted: Vec::new(),
         })
     }
 
@@ -248,10 +269,17 @@ pub struct Tx {
     signals: Signals,
     wake: Vec<Topic>,
     enqueued: Vec<schedule::Enqueued>,
+    /// Events for those who listen to them.
+    news: Vec<NewsItem>,
+    /// False once it is known that no Alert listens to anything.
+    is_listened_to: bool,
     changes: changes::Changes,
     /// Namespaces that this unit of work has locked against their end.
     held_namespaces: BTreeSet<String>,
     newest: restore::Newest,
+    listening: audit::Listening,
+    /// What was noted in the audit log, and is told of once it is there.
+    noted: Vec<WrittenEntry>,
 }
 
 impl Tx {
@@ -267,11 +295,13 @@ impl Tx {
     /// # Errors
     /// Where the database refuses; then nothing has happened.
     pub async fn commit(mut self) -> Result<Committed, StoreError> {
+        self.write_news().await?;
         self.write_enqueued().await?;
         // Last, since it takes the counter that all writers share.
         let committed = self.write_events().await?;
         self.inner.commit().await.map_err(StoreError::query("commit"))?;
         self.newest.saw(committed.newest());
+        self.listening.tell(self.noted);
         for topic in self.wake {
             self.signals.send(topic);
         }

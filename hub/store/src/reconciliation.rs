@@ -246,7 +246,9 @@ impl Tx {
                                          artifact_digest, change_set, mac, dispatch_format, reads, rendered_by,
                                          dispatch_digest, trigger, actor)
              VALUES ($1, $16, $2, $17, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $18, $19, $20, $21, $22, $23,
-                     CASE WHEN $24 THEN (SELECT a.username FROM resource r JOIN audit a USING (kind, namespace, name)
+                     CASE WHEN $24 THEN (SELECT a.username || CASE WHEN a.impersonator <> ''
+                                                  THEN ' (impersonated by ' || a.impersonator || ')' ELSE '' END
+                                         FROM resource r JOIN audit a USING (kind, namespace, name)
                                          WHERE r.uid = $1 AND a.outcome = 'ok' AND a.verb = ANY($25)
                                          ORDER BY a.id DESC LIMIT 1)
                           WHEN $26 THEN (SELECT confirmed_by FROM held_deletion WHERE applier = $1) END)",

@@ -42,10 +42,32 @@ impl Tx {
         name: &str,
         by: PipelineRole,
     ) -> Result<Vec<ResourceUid>, StoreError> {
+        self.users_among((kind, namespace, name), &kinds(by)).await
+    }
+
+    /// The objects of one kind that refer to this one.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn users_of_kind(
+        &mut self,
+        kind: KindId,
+        namespace: &str,
+        name: &str,
+        by: KindId,
+    ) -> Result<Vec<ResourceUid>, StoreError> {
+        self.users_among((kind, namespace, name), &[by.get().kind]).await
+    }
+
+    async fn users_among(
+        &mut self,
+        (kind, namespace, name): (KindId, &str, &str),
+        by: &[&str],
+    ) -> Result<Vec<ResourceUid>, StoreError> {
         let used = Reference { kind, namespace: namespace.to_owned(), name: name.to_owned() };
         let query =
             sqlx::query_scalar("SELECT uid FROM resource WHERE refers_to @> ARRAY[$1] AND kind = ANY($2)");
-        let found = query.bind(used.key()).bind(kinds(by)).fetch_all(&mut *self.inner).await;
+        let found = query.bind(used.key()).bind(by).fetch_all(&mut *self.inner).await;
         uids(found, "look up who refers to an object")
     }
 

@@ -119,7 +119,32 @@ fn push_part(query: &mut QueryBuilder<Postgres>, kind: KindId, filter: &Filter, 
 const COLUMNS: &str = "uid, api_group, kind, namespace, name, generation, resource_version, created_at, \
                        deletion_timestamp, object, sealed";
 
+/// How many objects of these kinds a namespace has.
+async fn count_in(
+    connection: impl sqlx::PgExecutor<'_>,
+    kinds: &[KindId],
+    namespace: &str,
+) -> Result<i64, StoreError> {
+    let mut count = QueryBuilder::<Postgres>::new("SELECT 0");
+    for kind in kinds {
+        // Each by the index of its kind.
+        count.push(" + (SELECT count(*) FROM resource");
+        push_kind(&mut count, *kind, namespace, None);
+        count.push(")");
+    }
+    let found = count.build_query_scalar::<i64>().fetch_one(connection).await;
+    found.map_err(StoreError::query("count a namespace's objects"))
+}
+
 impl Store {
+    /// How many objects of these kinds a namespace has.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn count_in(&self, kinds: &[KindId], namespace: &str) -> Result<i64, StoreError> {
+        count_in(&self.pool, kinds, namespace).await
+    }
+
     /// The object of that name.
     ///
     /// # Errors
@@ -284,9 +309,22 @@ impl Tx {
         if self.held_namespaces.contains(name) {
             return Ok(HeldNamespace::Open);
         }
-        let Some(row) = self.select(KindId::Namespace, "", name, "FOR SHARE").await? else {
-            return Ok(HeldNamespace::Absent);
-        };
+        // What would be written of events costs no statement of its own while no Alert listens to any.
+        let sql = format!(
+            "SELECT {COLUMNS}, EXISTS (SELECT FROM alert_source) AS is_listened_to
+             FROM resource WHERE api_group = $1 AND kind = $2 AND namespace = '' AND name = $3 FOR SHARE"
+        );
+        let kind = KindId::Namespace.get();
+        let found = sqlx::query(sqlx::AssertSqlSafe(sql))
+            .bind(kind.group())
+            .bind(kind.kind)
+            .bind(name)
+            .fetch_optional(&mut *self.inner)
+            .await
+            .map_err(StoreError::query("hold a namespace"))?;
+        let Some(row) = found else { return Ok(HeldNamespace::Absent) };
+        self.is_listened_to =
+            row.try_get("is_listened_to").map_err(StoreError::query("look whether an Alert listens"))?;
         if Stored::from_row(&row, &self.sealer)?.deletion_timestamp.is_some() {
             return Ok(HeldNamespace::Terminating);
         }
@@ -334,12 +372,37 @@ impl Tx {
     /// # Errors
     /// Where the database or the key fails.
     pub async fn list(&mut self, kind: KindId, namespace: &str) -> Result<Vec<Stored>, StoreError> {
+        self.listed(kind, namespace, "").await
+    }
+
+    /// The same, locked one after the other.
+    ///
+    /// # Errors
+    /// Where the database or the key fails.
+    pub async fn list_locked(&mut self, kind: KindId, namespace: &str) -> Result<Vec<Stored>, StoreError> {
+        self.listed(kind, namespace, " FOR UPDATE").await
+    }
+
+    async fn listed(
+        &mut self,
+        kind: KindId,
+        namespace: &str,
+        lock: &'static str,
+    ) -> Result<Vec<Stored>, StoreError> {
         let mut query = QueryBuilder::new(format!("SELECT {COLUMNS} FROM resource"));
         push_kind(&mut query, kind, namespace, None);
-        query.push(" ORDER BY namespace COLLATE \"C\", name COLLATE \"C\"");
+        query.push(" ORDER BY namespace COLLATE \"C\", name COLLATE \"C\"").push(lock);
         let found = query.build().fetch_all(&mut *self.inner).await;
         let rows = found.map_err(StoreError::query("list resources"))?;
         rows.iter().map(|row| Stored::from_row(row, &self.sealer)).collect()
+    }
+
+    /// How many objects of these kinds a namespace has.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn count_in(&mut self, kinds: &[KindId], namespace: &str) -> Result<i64, StoreError> {
+        count_in(&mut *self.inner, kinds, namespace).await
     }
 
     fn loaded(&mut self, row: Option<&PgRow>) -> Result<Option<Stored>, StoreError> {
@@ -366,9 +429,8 @@ impl Tx {
         let uid = stored.uid;
         stored.write_metadata();
         if stored.resource_version == 0 && !self.changes.changed.contains_key(&uid) {
-            self.insert(&stored).await?;
-            self.changes.order.push(uid);
-            self.changes.changed.insert(uid, Change { before: None, after: Some(stored) });
+            self.insert(&stored, "").await?;
+            self.inserted(stored);
             return Ok(());
         }
         if !self.changes.loaded.contains_key(&uid) && !self.changes.changed.contains_key(&uid) {
@@ -400,26 +462,48 @@ impl Tx {
         Ok(())
     }
 
-    async fn insert(&mut self, stored: &Stored) -> Result<(), StoreError> {
-        sqlx::query(
+    /// Inserts an object that is new; false where there is one of that name, also one that another unit of work is about to commit. One
+    /// statement, where [`Self::get`] and [`Self::put`] would be two.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn put_new(&mut self, mut stored: Stored) -> Result<bool, StoreError> {
+        stored.write_metadata();
+        let is_new =
+            self.insert(&stored, " ON CONFLICT (api_group, kind, namespace, name) DO NOTHING").await?;
+        if is_new {
+            self.inserted(stored);
+        }
+        Ok(is_new)
+    }
+
+    fn inserted(&mut self, stored: Stored) {
+        self.changes.order.push(stored.uid);
+        self.changes.changed.insert(stored.uid, Change { before: None, after: Some(stored) });
+    }
+
+    async fn insert(&mut self, stored: &Stored, on_conflict: &'static str) -> Result<bool, StoreError> {
+        let sql = format!(
             "INSERT INTO resource (uid, api_group, kind, namespace, name, generation, resource_version, created_at, \
-             deletion_timestamp, object, sealed, refers_to) VALUES ($1, $2, $3, $4, $5, $6, 0, $7, $8, $9, $10, $11)",
-        )
-        .bind(stored.uid.0)
-        .bind(stored.kind.get().group())
-        .bind(stored.kind.get().kind)
-        .bind(&stored.namespace)
-        .bind(&stored.name)
-        .bind(stored.generation)
-        .bind(to_sql(stored.created_at))
-        .bind(stored.deletion_timestamp.map(to_sql))
-        .bind(stored.column())
-        .bind(stored.sealed(&self.sealer)?)
-        .bind(stored.refers_to())
-        .execute(&mut *self.inner)
-        .await
-        .map_err(StoreError::query("insert a resource"))?;
-        Ok(())
+             deletion_timestamp, object, sealed, refers_to) VALUES ($1, $2, $3, $4, $5, $6, 0, $7, $8, $9, $10, $11)\
+             {on_conflict}"
+        );
+        let inserted = sqlx::query(sqlx::AssertSqlSafe(sql))
+            .bind(stored.uid.0)
+            .bind(stored.kind.get().group())
+            .bind(stored.kind.get().kind)
+            .bind(&stored.namespace)
+            .bind(&stored.name)
+            .bind(stored.generation)
+            .bind(to_sql(stored.created_at))
+            .bind(stored.deletion_timestamp.map(to_sql))
+            .bind(stored.column())
+            .bind(stored.sealed(&self.sealer)?)
+            .bind(stored.refers_to())
+            .execute(&mut *self.inner)
+            .await
+            .map_err(StoreError::query("insert a resource"))?;
+        Ok(inserted.rows_affected() > 0)
     }
 
     async fn update(&mut self, stored: &Stored) -> Result<(), StoreError> {

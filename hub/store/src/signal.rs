@@ -21,7 +21,7 @@ const RECONNECT: Duration = Duration::from_secs(1);
 const COALESCE: Duration = Duration::from_millis(5);
 
 /// Where the loops' topics begin: behind those that are not a loop's.
-const FIRST_LOOP: usize = 2;
+const FIRST_LOOP: usize = 3;
 const TOPICS: usize = FIRST_LOOP + Queue::ALL.len();
 
 type Counters = [watch::Sender<u64>; TOPICS];
@@ -93,13 +93,14 @@ impl Sender {
 }
 
 fn topics() -> impl Iterator<Item = Topic> {
-    [Topic::Resources, Topic::Dispatch].into_iter().chain(Queue::ALL.into_iter().map(Topic::Due))
+    [Topic::Resources, Topic::Dispatch, Topic::News].into_iter().chain(Queue::ALL.into_iter().map(Topic::Due))
 }
 
 fn index(topic: Topic) -> usize {
     match topic {
         Topic::Resources => 0,
         Topic::Dispatch => 1,
+        Topic::News => 2,
         Topic::Due(queue) => FIRST_LOOP + queue as usize,
     }
 }
@@ -109,6 +110,7 @@ fn word(topic: Topic) -> String {
     match topic {
         Topic::Resources => "resources".to_owned(),
         Topic::Dispatch => "dispatch".to_owned(),
+        Topic::News => "news".to_owned(),
         Topic::Due(queue) => format!("due/{}", queue.as_str()),
     }
 }

@@ -22,6 +22,8 @@ pub struct TokenUser {
     pub groups: Vec<String>,
     /// When the token ends; none for one that does not.
     pub expires_at: Option<Timestamp>,
+    /// The token's id, where it had no end when it was made: its uses are warned about.
+    pub had_no_end: Option<Uuid>,
 }
 
 /// What is known of a token. Its text is not.
@@ -41,6 +43,8 @@ pub struct TokenInfo {
     pub last_used: Option<Timestamp>,
     /// It is a service account's.
     pub account: bool,
+    /// It had no end when it was made.
+    pub had_no_end: bool,
     /// Whether a hub with this key made it. One that none made stands for nobody.
     pub signed: bool,
 }
@@ -58,6 +62,7 @@ struct Found {
     expires_at: Option<OffsetDateTime>,
     last_used_at: Option<OffsetDateTime>,
     account_uid: Option<Uuid>,
+    had_no_end: bool,
     mac: Option<Vec<u8>>,
 }
 
@@ -99,6 +104,10 @@ impl TokenHash {
         let mut hash = [0; 32];
         hash.iter_mut().zip(digest(&SHA256, text.as_bytes()).as_ref()).for_each(|(to, from)| *to = *from);
         Self(hash)
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
     }
 }
 
@@ -166,8 +175,8 @@ impl Store {
     ) -> Result<Option<TokenUser>, StoreError> {
         let what = "look a token up";
         let found: Option<Found> = sqlx::query_as(
-            "SELECT id, hash, username, groups, created_at, expires_at, last_used_at, account_uid, mac FROM access_token \
-             WHERE hash = $1 AND (expires_at IS NULL OR expires_at > $2)",
+            "SELECT id, hash, username, groups, created_at, expires_at, last_used_at, account_uid, had_no_end, mac \
+             FROM access_token WHERE hash = $1 AND (expires_at IS NULL OR expires_at > $2)",
         )
         .bind(&hash.0[..])
         .bind(to_sql(now))
@@ -188,7 +197,8 @@ impl Store {
                 .map_err(StoreError::query("note that a token is used"))?;
         }
         let expires_at = found.expires_at.map(|at| from_sql(what, at)).transpose()?;
-        Ok(Some(TokenUser { username: found.username, groups: found.groups, expires_at }))
+        let had_no_end = (found.had_no_end || expires_at.is_none()).then_some(found.id);
+        Ok(Some(TokenUser { username: found.username, groups: found.groups, expires_at, had_no_end }))
     }
 
     /// All tokens, the oldest first; without those of service accounts, unless they are wanted.
@@ -198,8 +208,8 @@ impl Store {
     pub async fn list_tokens(&self, accounts: bool) -> Result<Vec<TokenInfo>, StoreError> {
         let what = "list tokens";
         let rows: Vec<Found> = sqlx::query_as(
-            "SELECT id, hash, username, groups, created_at, expires_at, last_used_at, account_uid, mac FROM access_token \
-             WHERE $1 OR account_uid IS NULL ORDER BY created_at, id",
+            "SELECT id, hash, username, groups, created_at, expires_at, last_used_at, account_uid, had_no_end, mac \
+             FROM access_token WHERE $1 OR account_uid IS NULL ORDER BY created_at, id",
         )
         .bind(accounts)
         .fetch_all(&self.pool)
@@ -216,10 +226,42 @@ impl Store {
                     expires: found.expires_at.map(|at| from_sql(what, at)).transpose()?,
                     last_used: found.last_used_at.map(|at| from_sql(what, at)).transpose()?,
                     account: found.account_uid.is_some(),
+                    had_no_end: found.had_no_end || found.expires_at.is_none(),
                     signed,
                 })
             })
             .collect()
+    }
+
+    /// Gives tokens that have no end one. Returns how many. One that no hub with this key made stays as it is: it is ignored.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn end_endless_tokens(&self, until: Timestamp) -> Result<usize, StoreError> {
+        let what = "give tokens an end";
+        let mut tx = self.pool.begin().await.map_err(StoreError::query(what))?;
+        let rows: Vec<Found> = sqlx::query_as(
+            "SELECT id, hash, username, groups, created_at, expires_at, last_used_at, account_uid, had_no_end, mac \
+             FROM access_token WHERE expires_at IS NULL ORDER BY id FOR UPDATE",
+        )
+        .fetch_all(&mut *tx)
+        .await
+        .map_err(StoreError::query(what))?;
+        let signed = |found: &Found| self.sealer.bears(&found.row(), found.mac.as_deref());
+        let mut ended = 0;
+        for mut found in rows.into_iter().filter(signed) {
+            found.expires_at = Some(to_sql(until));
+            sqlx::query("UPDATE access_token SET expires_at = $2, had_no_end = true, mac = $3 WHERE id = $1")
+                .bind(found.id)
+                .bind(found.expires_at)
+                .bind(self.sealer.sign(&found.row()))
+                .execute(&mut *tx)
+                .await
+                .map_err(StoreError::query(what))?;
+            ended += 1;
+        }
+        tx.commit().await.map_err(StoreError::query(what))?;
+        Ok(ended)
     }
 
     /// Drops tokens that have expired, join tokens among them once nobody asks why. Returns how many.

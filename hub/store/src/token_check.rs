@@ -21,6 +21,8 @@ pub enum TokenKind {
     Access,
     /// An agent's, to join with.
     Join,
+    /// What a browser holds of a session.
+    Session,
 }
 
 impl TokenKind {
@@ -28,6 +30,7 @@ impl TokenKind {
         match self {
             Self::Access => "rsdt_",
             Self::Join => "rsdj_",
+            Self::Session => "rsds_",
         }
     }
 }
@@ -147,7 +150,7 @@ mod tests {
         let key = Key::generate().unwrap();
         let ours = check(&key);
         let other = check(&Key::generate().unwrap());
-        for kind in [TokenKind::Access, TokenKind::Join] {
+        for kind in [TokenKind::Access, TokenKind::Join, TokenKind::Session] {
             let made = ours.make(kind).unwrap();
             let text = made.expose();
             assert_eq!(ours.tell(kind, text), Checked::Ours);

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use roadstead_api::{KindId, Reference};
 use roadstead_hub_store::{Key, Sealer, Store};
-use roadstead_model::{ApplierFilter, ApplierKey, Visible};
+use roadstead_model::{ApplierFilter, ListKey, Visible};
 use roadstead_tests::TestDatabase;
 
 /// Kinds that stand for those of appliers, whichever of those there are: the statement is given its kinds.
@@ -51,7 +51,7 @@ async fn pages_of(
         let rows = store.applier_rows(kinds, filter, visible, after.as_ref(), size).await?;
         let Some(last) = rows.last() else { return Ok(found) };
         assert!(i64::try_from(rows.len())? <= size);
-        after = Some(ApplierKey(last.namespace.clone(), last.name.clone(), last.kind.clone()));
+        after = Some(ListKey(last.namespace.clone(), last.name.clone(), last.kind.clone()));
         found.extend(rows.iter().map(|row| format!("{}/{} {}", row.namespace, row.name, row.kind)));
     }
 }

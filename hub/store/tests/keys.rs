@@ -10,8 +10,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use roadstead_api::KindId;
 use roadstead_hub_store::{
-    AtRest, BuiltGroup, CachedBuild, Checked, Key, KeyPair, RekeyOptions, Rekeyed, Sealer, SecretData, Store,
-    StoreError, Stored, TokenHash, TokenKind,
+    AccountKey, AtRest, BuiltGroup, CachedBuild, Checked, Key, KeyPair, NewSession, RekeyOptions, Rekeyed,
+    Sealer, SecretData, Store, StoreError, Stored, TokenHash, TokenKind,
 };
 use roadstead_model::{
     ApplierUid, AuditEntry, AuditFilter, ClusterUid, Digest, ObjectRef, OrderKind, ReadObject, ReplicaId,
@@ -66,6 +66,8 @@ struct Filled {
     blobs: [(Digest, Vec<u8>); 2],
     salt: String,
     hash: String,
+    session: String,
+    mac: Vec<u8>,
 }
 
 impl Filled {
@@ -85,6 +87,9 @@ impl Filled {
         .execute(&mut connection)
         .await?;
         store.authority::<StoreError>(name, || Ok(pair(name))).await?;
+        let (_, last) = store.account_keys().await?;
+        ensure!(store.add_account_key(&account_key(last + 1, name, now)).await?);
+        ensure!(!store.add_account_key(&account_key(last + 1, "late", now)).await?, "the number is taken");
         let blobs = [1_000, 1_200_000].map(|length| {
             let bytes: Vec<u8> = name.bytes().cycle().take(length).collect();
             (Digest::of(&bytes), bytes)
@@ -93,6 +98,17 @@ impl Filled {
             store.put_blob(*digest, bytes, AtRest::Sealed, now).await?;
         }
         let (_, token) = store.create_token(name, &["dev".to_owned()], None, None).await?;
+        let new = NewSession {
+            owner: name,
+            most: 3,
+            kept: name.as_bytes(),
+            sign_in: None,
+            begins: now,
+            ends: now + LATER,
+        };
+        let mut tx = store.begin().await?;
+        let (_, session) = tx.begin_sign_in_session(&new).await?.context("a session")?;
+        tx.commit().await?;
         let filled = Self {
             name,
             cluster,
@@ -100,6 +116,8 @@ impl Filled {
             token: token.expose().to_owned(),
             salt: store.salt(&Digest::of(b"inputs")),
             hash: store.keyed_hash(&["a", "b"]),
+            session: session.expose().to_owned(),
+            mac: store.sign_in_mac("state", &[b"a"]),
             blobs,
         };
         let group = BuiltGroup {
@@ -130,6 +148,9 @@ impl Filled {
         let fact = fact(name)?;
         let authority = store.authority::<StoreError>(name, || Ok(pair("another"))).await?;
         ensure!(*authority.key_pem == *pair(name).key_pem);
+        let (keys, _) = store.account_keys().await?;
+        let key = keys.iter().find(|key| key.id == name).context("a key of accounts' tokens")?;
+        ensure!(*key.key == *account_key(1, name, now).key && key.signs_from == key.made + LATER);
         for (digest, bytes) in &self.blobs {
             ensure!(store.blob(*digest).await?.as_ref() == Some(bytes), "a blob of {} bytes", bytes.len());
         }
@@ -141,6 +162,10 @@ impl Filled {
         ensure!(store.tokens().tell(TokenKind::Access, &self.token) == Checked::Ours);
         let user = store.token_user(&TokenHash::of(&self.token), now).await?.context("a user")?;
         ensure!(user.username == name);
+        ensure!(store.tokens().tell(TokenKind::Session, &self.session) == Checked::Ours);
+        let session = store.sign_in_session(&TokenHash::of(&self.session), now, now - LATER).await?;
+        ensure!(session.is_some_and(|session| *session.kept == *name.as_bytes()), "a session");
+        ensure!(store.sign_in_mac("state", &[b"a"]) == self.mac);
         let mut tx = store.begin().await?;
         ensure!(
             tx.join_token(self.inputs().as_bytes()).await?.is_some_and(|token| token.cluster == self.cluster)
@@ -162,6 +187,14 @@ impl Filled {
 
 fn pair(name: &str) -> KeyPair {
     KeyPair { certificate_pem: format!("certificate of {name}"), key_pem: format!("key of {name}").into() }
+}
+
+const LATER: Duration = Duration::from_secs(3600);
+
+fn account_key(number: i64, name: &str, now: jiff::Timestamp) -> AccountKey {
+    let made = jiff::Timestamp::from_second(now.as_second()).unwrap_or(now);
+    let key = zeroize::Zeroizing::new(format!("account key of {name}").into_bytes());
+    AccountKey { number, id: name.to_owned(), made, signs_from: made + LATER, key }
 }
 
 fn data(value: &str) -> SecretData {
@@ -205,8 +238,8 @@ async fn after_a_rekey_nothing_needs_the_old_key() -> Result<()> {
         filled.is_whole(&store).await?;
     }
     let census = store.key_census().await?;
-    // One of each: key, Secret, its event, children, facts, two blobs, and five signed rows of which one is not there yet.
-    ensure!(census.older() >= 11 && !census.is_done(), "{census:?}");
+    // One of each: key, key of accounts' tokens, session, Secret, its event, children, facts, two blobs, and five signed rows of which one is not there yet.
+    ensure!(census.older() >= 13 && !census.is_done(), "{census:?}");
     let mac: Vec<u8> = sqlx::query_scalar("SELECT mac FROM access_token WHERE username = 'of-the-old-key'")
         .fetch_one(&mut site.database.connect().await?)
         .await?;

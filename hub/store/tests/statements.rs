@@ -13,7 +13,10 @@ use sqlx::{AssertSqlSafe, Executor as _, SqlSafeStr as _};
 use syn::visit::Visit;
 
 /// Local variables in a `format!` of SQL, by file and name, with all that they can be.
-const LOCALS: [(&str, &str, &[&str]); 1] = [("resource.rs", "lock", &["", "FOR UPDATE"])];
+const LOCALS: [(&str, &str, &[&str]); 2] = [
+    ("resource.rs", "lock", &["", "FOR UPDATE"]),
+    ("resource.rs", "on_conflict", &["", " ON CONFLICT (api_group, kind, namespace, name) DO NOTHING"]),
+];
 
 /// What a statement begins with.
 const VERBS: [&str; 6] = ["SELECT", "INSERT", "UPDATE", "DELETE", "WITH", "SET"];

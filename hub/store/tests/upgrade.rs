@@ -93,6 +93,36 @@ async fn what_was_owned_and_attempted_stays_so() -> Result<()> {
     Ok(())
 }
 
+/// Dependencies on other namespaces, and taking over from them, needed no leave before: they have it.
+#[tokio::test]
+async fn what_was_waited_for_in_other_namespaces_is_waited_for() -> Result<()> {
+    let database = older().await?;
+    let mut connection = database.connect().await?;
+    let object = json!({
+        "metadata": { "annotations": { "fleet.roadstead.dev/takes-over": "ops/old, dev/own" } },
+        "spec": {
+            "sourceRef": { "kind": "GitRepository", "name": "app", "namespace": "sources" },
+            "dependsOn": [{ "name": "own" }, { "name": "a", "namespace": "infra" }],
+        },
+    });
+    sqlx::query(
+        "UPDATE resource SET object = object || $1 WHERE uid = '11111111-1111-1111-1111-111111111111'",
+    )
+    .bind(&object)
+    .execute(&mut connection)
+    .await?;
+    let store = open(&database).await?;
+    let uid = "11111111-1111-1111-1111-111111111111".parse()?;
+    let found = store.begin().await?.granted_references(uid).await?;
+    let found: BTreeSet<String> = found.iter().map(Reference::key).collect();
+    // Those of its own namespace and the source, which it never had, need none.
+    let wanted = ["Kustomization/infra/a", "Kustomization/ops/old"].map(str::to_owned);
+    ensure!(wanted.iter().all(|key| found.contains(key)), "{found:?}");
+    ensure!(!found.iter().any(|key| key.starts_with("GitRepository/")), "{found:?}");
+    store.close().await;
+    Ok(())
+}
+
 /// What objects refer to was not stored by older versions: it is what this version would have stored.
 #[tokio::test]
 async fn what_objects_of_an_older_database_refer_to_is_known() -> Result<()> {

@@ -233,6 +233,7 @@ async fn process<C: Controller>(
     stop: &CancellationToken,
     mut place: Option<OwnedSemaphorePermit>,
 ) -> Timestamp {
+    let began = Instant::now();
     let processed = async {
         match hub.schedule.leave_alone(C::QUEUE, claim).await? {
             None => Ok((true, controller.process(hub, claim.uid).await?)),
@@ -254,6 +255,9 @@ async fn process<C: Controller>(
             processed.await
         }
     };
+    if !matches!(processed, Ok((false, _))) {
+        hub.metrics.passed(C::QUEUE, claim.uid, began.elapsed(), processed.is_err());
+    }
     let (taken, next) = processed.unwrap_or_else(|error: HubError| {
         // What the database's outage has cut is not a fault of the object's.
         if error.outage().is_none() && !matches!(error, HubError::Unavailable(_)) {

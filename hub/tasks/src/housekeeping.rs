@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roadstead_hub_core::identity::REFUSALS_PERIOD;
+use roadstead_hub_core::identity::{HEAD_PERIOD, REFUSALS_PERIOD, SEAL_PERIOD};
 use roadstead_hub_core::{Hub, UPKEEP_PERIOD};
 use roadstead_model::chain;
 use tokio::time::{Interval, MissedTickBehavior};
@@ -49,17 +49,37 @@ pub(crate) async fn roll_out(hub: Hub, stop: CancellationToken) {
     }
 }
 
-/// Writes down what was refused, also what was refused last.
+/// Writes down what was refused and what was repeated, also what was last.
 pub(crate) async fn refusals(hub: Hub, stop: CancellationToken) {
     let mut timer = timer(REFUSALS_PERIOD);
     loop {
         let goes_on = next(&mut timer, &stop).await;
-        if let Err(error) = hub.audit.write_refusals().await {
-            tracing::error!(error = chain(&error), "could not write refused requests to the audit log");
+        if let Err(error) = hub.audit.write_counted(!goes_on).await {
+            tracing::error!(error = chain(&error), "could not write what was counted to the audit log");
         }
         if !goes_on {
             return;
         }
+    }
+}
+
+/// Seals what came into the audit log.
+pub(crate) async fn seal_audit(hub: Hub, stop: CancellationToken) {
+    let mut timer = timer(SEAL_PERIOD);
+    while next(&mut timer, &stop).await {
+        unless(&stop, hub.attempt("the audit log could not be sealed", hub.audit.seal())).await;
+    }
+}
+
+/// Tells the stream of the audit log what its newest batch is.
+pub(crate) async fn tell_head(hub: Hub, stop: CancellationToken) {
+    let mut timer = timer(HEAD_PERIOD);
+    while next(&mut timer, &stop).await {
+        unless(
+            &stop,
+            hub.attempt("the audit log's newest batch could not be streamed", hub.audit.tell_head()),
+        )
+        .await;
     }
 }
 

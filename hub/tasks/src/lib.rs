@@ -5,6 +5,7 @@ mod controllers;
 mod fetch;
 mod housekeeping;
 mod management;
+mod notify;
 mod onboard;
 mod remotes;
 
@@ -21,6 +22,9 @@ pub fn start(hub: &Hub, stop: &CancellationToken) -> JoinSet<()> {
     loops.spawn(controllers::run(hub.clone(), stop.clone(), controllers::KubeConfigs));
     loops.spawn(controllers::run(hub.clone(), stop.clone(), controllers::Receivers));
     loops.spawn(controllers::run(hub.clone(), stop.clone(), controllers::Generators));
+    loops.spawn(controllers::run(hub.clone(), stop.clone(), notify::Providers));
+    loops.spawn(controllers::run(hub.clone(), stop.clone(), notify::Alerts));
+    loops.spawn(notify::sort(hub.clone(), stop.clone()));
     loops.spawn(controllers::run(hub.clone(), stop.clone(), onboard::Clusters));
     let management = management::ManagementClusters::new(stop.clone());
     loops.spawn(controllers::run(hub.clone(), stop.clone(), management));
@@ -30,6 +34,8 @@ pub fn start(hub: &Hub, stop: &CancellationToken) -> JoinSet<()> {
     loops.spawn(housekeeping::roll_out(hub.clone(), stop.clone()));
     loops.spawn(housekeeping::heartbeat(hub.clone(), stop.clone()));
     loops.spawn(housekeeping::refusals(hub.clone(), stop.clone()));
+    loops.spawn(housekeeping::seal_audit(hub.clone(), stop.clone()));
+    loops.spawn(housekeeping::tell_head(hub.clone(), stop.clone()));
     loops.spawn(housekeeping::refresh_issuers(hub.clone(), stop.clone()));
     loops.spawn(housekeeping::tidy(hub.clone(), stop.clone()));
     loops

@@ -171,6 +171,7 @@ async fn what_cannot_be_generated_says_so_and_leaves_what_there_is() -> Result<(
     fleet.cluster.has_word(space.name(), "app", Some("one")).await?;
     let before = fleet.get("externalartifact/one").await?["status"]["artifact"].clone();
 
+    fleet.run(&["create", "rolebinding", "tenant", "--clusterrole=edit", "--user=tenant"]).await?;
     let many = (0..=20).map(|_| "{a,b}").collect::<String>();
     let two =
         "sources: [{alias: repo, kind: GitRepository, name: mono}, {alias: repo, kind: Bucket, name: b}]\n";
@@ -216,7 +217,16 @@ async fn what_cannot_be_generated_says_so_and_leaves_what_there_is() -> Result<(
             "is in another namespace",
         ),
     ] {
-        fleet.apply(&generator("gen", &spec)).await?;
+        if reason == "AccessDenied" {
+            // Whoever may get the source may refer to it.
+            let args = ["apply", "--as=tenant", "--namespace", "apps", "-f", "-"];
+            eventually("the tenant may write", PATIENCE, || async {
+                fleet.kubectl().run_with(&args, &generator("gen", &spec)).await
+            })
+            .await?;
+        } else {
+            fleet.apply(&generator("gen", &spec)).await?;
+        }
         fleet.fails("artifactgenerator/gen", reason, &[said]).await?;
         let stalled = fleet.condition("artifactgenerator/gen", "Stalled").await;
         ensure!(stalled.is_ok() == (reason != "BuildFailed"), "{reason}: {stalled:?}");

@@ -2,9 +2,11 @@
 //! those of one module run while those of another wait; `cargo xtask test --no-go -- --test e2e -- onboarding` runs one module's.
 
 mod absent;
+mod account_tokens;
 mod adoption;
 mod agent_life;
 mod agents;
+mod alerts;
 mod appliers;
 mod bucket;
 mod clocks;
@@ -35,6 +37,7 @@ mod includes;
 mod kept;
 mod locked;
 mod management;
+mod metrics;
 mod monorepo;
 mod nested;
 mod oci;
@@ -51,10 +54,12 @@ mod replicas;
 mod restore;
 mod rules;
 mod secrets;
+mod sign_in;
 mod sources;
 mod specification;
 mod ssh;
 mod submodules;
+mod teams;
 mod unseen;
 mod variables;
 mod verify;

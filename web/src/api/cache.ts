@@ -1,6 +1,6 @@
 /**
  * What the hub said last, kept in this tab's session storage: a page opens with what it knows before it asks. Only answers
- * that say so (`meta.keep`) are kept; they end with the session, as the token does.
+ * that say so (`meta.keep`) are kept; they end with the session.
  */
 import type { Query, QueryClient } from '@tanstack/react-query';
 

@@ -9,26 +9,27 @@ import { session } from './session';
 /** So long an answer may take. The hub itself lets a request wait for 15 s. */
 const PATIENCE = 30_000;
 
-/** Adds who asks, bounds the time, notes the hub's clock, and turns everything but success into a {@link HubFailure}. */
-export async function hubFetch(
-  request: Request,
-  patience = PATIENCE,
-  token = session.token(),
-): Promise<Response> {
-  if (token === null) throw new HubFailure('unauthenticated', 'There is no token.', 401);
+/** The hub takes the session's cookie of its own pages alone, which say so by this: no other page can without its leave. */
+const BY_DASHBOARD = 'x-roadstead-dashboard';
+
+/** Sends the session's cookie, bounds the time, notes the hub's clock, and turns everything but success into a {@link HubFailure}. */
+export async function hubFetch(request: Request, patience = PATIENCE): Promise<Response> {
+  const user = session.user();
   const headers = new Headers(request.headers);
-  headers.set('authorization', `Bearer ${token}`);
+  headers.set(BY_DASHBOARD, '1');
   const signal =
     patience === Infinity ? request.signal : AbortSignal.any([request.signal, AbortSignal.timeout(patience)]);
   let response: Response;
   try {
-    response = await fetch(new Request(request, { headers, signal, credentials: 'omit', cache: 'no-store' }));
+    response = await fetch(
+      new Request(request, { headers, signal, credentials: 'same-origin', cache: 'no-store' }),
+    );
   } catch (error) {
     throw failureOfRequest(error);
   }
   noteHubTime(response.headers.get('date'));
   if (response.ok) return response;
-  if (response.status === 401) session.end('refused', token);
+  if (response.status === 401) session.end('refused', user);
   throw await failureOf(response);
 }
 
@@ -78,14 +79,25 @@ export function get<T>(path: string, signal?: AbortSignal): Promise<T> {
   );
 }
 
-/** With a token that no session has yet. */
-export function postAs<T>(token: string, path: string, body: unknown): Promise<T> {
-  const request = new Request(address(path), {
+function posted(path: string, body: unknown): Request {
+  return new Request(address(path), {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
     body: JSON.stringify(body),
   });
-  return json<T>(request, (sent) => hubFetch(sent, PATIENCE, token));
+}
+
+export function post<T>(path: string, body: unknown): Promise<T> {
+  return json<T>(posted(path, body));
+}
+
+/** The same beside the stream of changes, which there is in a session only. */
+export function postApart<T>(path: string, body: unknown): Promise<T> {
+  return json<T>(posted(path, body), hubFetch);
+}
+
+export function getApart<T>(path: string): Promise<T> {
+  return json<T>(new Request(address(path), { headers: { accept: 'application/json' } }), hubFetch);
 }
 
 export function mergePatch<T>(path: string, body: unknown): Promise<T> {

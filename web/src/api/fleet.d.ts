@@ -55,6 +55,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/fleet/v1/audit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Entries of the audit log, the oldest first: who did, read or was refused what. For those who may read the log. */
+        get: operations["listAudit"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/fleet/v1/changes": {
         parameters: {
             query?: never;
@@ -81,6 +98,23 @@ export interface paths {
         };
         /** @description All clusters, by name, with what is on them. */
         get: operations["listClusters"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/fleet/v1/deliveries": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Events that Alerts send, and what came of it, the latest first. */
+        get: operations["listDeliveries"];
         put?: never;
         post?: never;
         delete?: never;
@@ -157,6 +191,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/fleet/v1/incidents": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Failures that have one cause, of which Alerts with `spec.group` tell as one thing, the latest first. */
+        get: operations["listIncidents"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/fleet/v1/inventory": {
         parameters: {
             query?: never;
@@ -223,6 +274,23 @@ export interface paths {
         };
         /** @description Attempts at reconciling, of all appliers, the newest first. */
         get: operations["listReconciliations"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/fleet/v1/sources": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Objects of the hub that say what is fetched, of all kinds and namespaces, by namespace, name and kind, with their revisions and states. */
+        get: operations["listSources"];
         put?: never;
         post?: never;
         delete?: never;
@@ -332,6 +400,75 @@ export interface components {
             /** @description What was found. */
             items: components["schemas"]["AttemptItem"][];
         };
+        /** @description A field that changed. */
+        AuditChange: {
+            /** @description The old value; none where there was none. */
+            from?: unknown;
+            /** @description In the place of a field: why there is not all. */
+            note?: string | null;
+            /** @description `.spec.containers[0].image` */
+            path?: string | null;
+            /** @description The new value; none where there is none any more. */
+            to?: unknown;
+        };
+        /** @description An entry as it is exported. */
+        AuditItem: {
+            /** @description The client's address, as the hub saw it. */
+            address?: string;
+            /** @description Whether that was by an administrator's credential, one that may do all. */
+            administrator: boolean;
+            /** @description When it was written. */
+            at: string;
+            /**
+             * Format: int64
+             * @description The batch in which it is sealed, if it is yet; 0 for what is from before the log was sealed.
+             */
+            batch?: number | null;
+            /**
+             * @description What of the object changed: fields with their old (`from`) and new (`to`) values. Of Secrets, and of what is encrypted, there
+             *     are keyed hashes in the place of values, which are equal where the values are.
+             */
+            changes?: components["schemas"]["AuditChange"][] | null;
+            /** @description What else is to be known. */
+            detail: string;
+            /** @description API group of what it was about. */
+            group: string;
+            /**
+             * Format: int64
+             * @description Its number.
+             */
+            id: number;
+            /** @description Who asked to be taken for that one. */
+            impersonator?: string;
+            /** @description Its kind. */
+            kind: string;
+            /** @description Its name. */
+            name: string;
+            /** @description Its namespace. */
+            namespace: string;
+            /** @description `ok` or `refused`. */
+            outcome: string;
+            /** @description The request's id: what its answer had in the header `Audit-Id`. */
+            request?: string;
+            /** @description Whether it is what a hub with this key wrote. */
+            signed: boolean;
+            /**
+             * Format: int64
+             * @description How often, where it was counted.
+             */
+            times: number;
+            /** @description Who; where somebody asked to be taken for somebody else, the latter. */
+            user: string;
+            /** @description What. */
+            verb: string;
+        };
+        /** @description A page of a view. */
+        AuditItemPage: {
+            /** @description To be given back as `continue` for the next page; none where this is the last. */
+            continue?: string | null;
+            /** @description What was found. */
+            items: components["schemas"]["AuditItem"][];
+        };
         /** @description Two builds and what differs. */
         BuildDiff: {
             /**
@@ -397,6 +534,46 @@ export interface components {
             connected: boolean;
             /** @description Since when it is, or is not. */
             since: string;
+        };
+        /** @description An event that an Alert sends, or sent. */
+        DeliveryItem: {
+            /** @description The Alert. */
+            alert: components["schemas"]["ObjectName"];
+            /**
+             * Format: int32
+             * @description How often it was tried.
+             */
+            attempts: number;
+            /** @description When it arrived or was given up. */
+            ended?: string | null;
+            /** @description Why the last attempt failed; else empty. */
+            error: string;
+            /**
+             * Format: int64
+             * @description Which one; later ones have higher numbers.
+             */
+            id: number;
+            /** @description When it was sorted to the Alert. */
+            made: string;
+            /** @description The same for people. */
+            message: string;
+            /** @description What the event is about. */
+            object: components["schemas"]["ObjectName"];
+            /** @description The name of the Provider that it was last tried with, in the Alert's namespace; else empty. */
+            provider: string;
+            /** @description What happened, for programs. */
+            reason: string;
+            /** @description `info` or `error`. */
+            severity: string;
+            /** @description `waiting`, `sent` or `failed`. */
+            state: string;
+        };
+        /** @description A page of a view. */
+        DeliveryItemPage: {
+            /** @description To be given back as `continue` for the next page; none where this is the last. */
+            continue?: string | null;
+            /** @description What was found. */
+            items: components["schemas"]["DeliveryItem"][];
         };
         /** @description A build that was compared. */
         DiffedBuild: {
@@ -580,6 +757,54 @@ export interface components {
             /** @description What was found. */
             items: components["schemas"]["HealthCount"][];
         };
+        /** @description Failures that have one cause, of which an Alert tells as one thing. */
+        IncidentItem: {
+            /** @description The Alert. */
+            alert: components["schemas"]["ObjectName"];
+            /**
+             * Format: int64
+             * @description Clusters of all of them.
+             */
+            clusters: number;
+            /** @description When it was over; none while it goes on. */
+            ended?: string | null;
+            /**
+             * Format: int64
+             * @description Objects that fail, or failed.
+             */
+            failed: number;
+            /**
+             * Format: int64
+             * @description Objects that fail.
+             */
+            failing: number;
+            /**
+             * Format: int64
+             * @description Clusters of those that fail.
+             */
+            failingClusters: number;
+            /** @description Its id, which messages of it have. */
+            id: string;
+            /** @description What it said. */
+            message: string;
+            /** @description The first twenty of those that fail, or failed if none does: the names of clusters, or `NAMESPACE/NAME` of what is on none. */
+            names: string[];
+            /** @description The object that failed first. */
+            object: components["schemas"]["ObjectName"];
+            /** @description When that was. */
+            opened: string;
+            /** @description Why, for programs. */
+            reason: string;
+            /** @description When the Alert last told of it. */
+            told?: string | null;
+        };
+        /** @description A page of a view. */
+        IncidentItemPage: {
+            /** @description To be given back as `continue` for the next page; none where this is the last. */
+            continue?: string | null;
+            /** @description What was found. */
+            items: components["schemas"]["IncidentItem"][];
+        };
         /** @description An object that an applier owns on a cluster. */
         InventoryItem: {
             /** @description The applier that owns it; its fields are empty where it is gone. */
@@ -743,6 +968,40 @@ export interface components {
             items: components["schemas"]["ReconciliationView"][];
             /** @description What an agent is doing right now, as far as this replica hears of it. */
             underWay?: components["schemas"]["Progress"] | (null);
+        };
+        /** @description A source, as far as lists show it: an object of the hub that says what is fetched, and from where. */
+        SourceItem: {
+            /** @description Where it is fetched from: a URL, or the endpoint and name of a bucket; empty where its spec says neither. */
+            address: string;
+            /** @description The API group and version that its kind is stored in. */
+            apiVersion: string;
+            /** @description When its artifact was made; empty where it has none. */
+            fetched: string;
+            /** @description Its kind. */
+            kind: string;
+            /** @description Its labels. */
+            labels: {
+                [key: string]: string;
+            };
+            /** @description Its name. */
+            name: string;
+            /** @description Its namespace. */
+            namespace: string;
+            /** @description What its Ready condition says. */
+            ready?: components["schemas"]["ReadyState"] | (null);
+            /** @description Its resource, as in the path of its API: `gitrepositories`. */
+            resource: string;
+            /** @description The revision of its artifact; empty where it has none. */
+            revision: string;
+            /** @description Whether it is suspended. */
+            suspended: boolean;
+        };
+        /** @description A page of a view. */
+        SourceItemPage: {
+            /** @description To be given back as `continue` for the next page; none where this is the last. */
+            continue?: string | null;
+            /** @description What was found. */
+            items: components["schemas"]["SourceItem"][];
         };
         /** @description How long one stage of one step took. */
         StepTiming: {
@@ -955,6 +1214,81 @@ export interface operations {
             };
         };
     };
+    listAudit: {
+        parameters: {
+            query?: {
+                /** @description The maximum number of entries: 500 by default, 1000 at most. */
+                limit?: number;
+                /** @description The `continue` of the page before. */
+                continue?: string;
+                /** @description `oldest` first, as by default, or `newest`. */
+                order?: string;
+                /** @description Only what is not older than this time. */
+                since?: string;
+                /** @description Only what is older than this time. */
+                until?: string;
+                /** @description Only of this user, or of who was taken for another one. */
+                user?: string;
+                /** @description Only with this verb. */
+                verb?: string;
+                /** @description Only about objects of this kind. */
+                kind?: string;
+                /** @description Only about objects in this namespace. */
+                namespace?: string;
+                /** @description Only about objects of this name. */
+                name?: string;
+                /** @description Only with this outcome: `ok` or `refused`. */
+                outcome?: string;
+                /** @description Only of this request: what its answer had in the header `Audit-Id`. */
+                request?: string;
+                /** @description Only by an administrator's credential. */
+                administrator?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What was found. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditItemPage"];
+                };
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
     followChanges: {
         parameters: {
             query?: {
@@ -1025,6 +1359,65 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ClusterItemPage"];
+                };
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    listDeliveries: {
+        parameters: {
+            query?: {
+                /** @description Only those of Alerts in this namespace. */
+                namespace?: string;
+                /** @description Only those of Alerts of this name. */
+                alert?: string;
+                /** @description Only those in this state: `waiting`, `sent` or `failed`. */
+                state?: string;
+                /** @description The maximum number of items: 100 by default, 500 at most. */
+                limit?: number;
+                /** @description Only those made before the one with this `id`: that of the last item of a page. */
+                before?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What was found. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeliveryItemPage"];
                 };
             };
             /** @description A Kubernetes `Status` that says why not. */
@@ -1296,6 +1689,65 @@ export interface operations {
             };
         };
     };
+    listIncidents: {
+        parameters: {
+            query?: {
+                /** @description Only those of Alerts in this namespace. */
+                namespace?: string;
+                /** @description Only those of Alerts of this name. */
+                alert?: string;
+                /** @description Only those that are not over. */
+                open?: boolean;
+                /** @description The maximum number of items: 100 by default, 500 at most. */
+                limit?: number;
+                /** @description Only those opened before then: `opened` of the last item of a page. */
+                before?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What was found. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["IncidentItemPage"];
+                };
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
     searchInventory: {
         parameters: {
             query?: {
@@ -1531,6 +1983,67 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["AttemptItemPage"];
+                };
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    listSources: {
+        parameters: {
+            query?: {
+                /** @description Only of this kind, as `GitRepository`. */
+                kind?: string;
+                /** @description The maximum number of items: 100 by default, 500 at most. */
+                limit?: number;
+                /** @description The `continue` of the page before. */
+                continue?: string;
+                /** @description Only in this namespace. */
+                namespace?: string;
+                /** @description Only those whose names hold this. */
+                name?: string;
+                /** @description Only those whose Ready is `True`, `False` or `Unknown`, or those that are `Suspended`. */
+                state?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What was found. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SourceItemPage"];
                 };
             };
             /** @description A Kubernetes `Status` that says why not. */

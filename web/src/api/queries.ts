@@ -1,16 +1,17 @@
 /** What the pages ask the hub for, and under which keys the answers are kept. */
 import { infiniteQueryOptions, queryOptions } from '@tanstack/react-query';
 
-import { fleet, found, get, mergePatch, postAs } from './client';
+import { fleet, found, get, mergePatch } from './client';
 import type { components } from './fleet';
-import type { KubeObject, ObjectId, Source } from './kinds';
-import { SOURCE_KINDS, pathIn, pathOf } from './kinds';
+import type { KubeObject, ObjectId } from './kinds';
+import { pathIn, pathOf } from './kinds';
 import { HubFailure } from './errors';
 import { hubNow } from '../lib/clock';
 
 type Schemas = components['schemas'];
 export type ClusterItem = Schemas['ClusterItem'];
 export type ApplierItem = Schemas['ApplierItem'];
+export type SourceItem = Schemas['SourceItem'];
 export type EventItem = Schemas['EventItem'];
 export type InventoryItem = Schemas['InventoryItem'];
 export type ReadyState = Schemas['ReadyState'];
@@ -18,7 +19,10 @@ export type Reconciliations = Schemas['Reconciliations'];
 export type Attempt = Schemas['ReconciliationView'];
 export type ObjectRef = Schemas['ObjectRef'];
 export type BuildDiff = Schemas['BuildDiff'];
+export type AuditItem = Schemas['AuditItem'];
 export type DriftItem = Schemas['DriftItem'];
+export type IncidentItem = Schemas['IncidentItem'];
+export type DeliveryItem = Schemas['DeliveryItem'];
 
 export interface Page<T> {
   items: T[];
@@ -43,6 +47,28 @@ export interface EventFilter {
   name?: string;
   type?: string;
 }
+export interface AuditFilter {
+  user?: string;
+  verb?: string;
+  kind?: string;
+  namespace?: string;
+  name?: string;
+  outcome?: string;
+  request?: string;
+  /** `true`: by an administrator's credential only. */
+  administrator?: string;
+}
+export interface IncidentFilter {
+  namespace?: string;
+  alert?: string;
+  /** `true`: only those that are not over. */
+  open?: string;
+}
+export interface DeliveryFilter {
+  namespace?: string;
+  alert?: string;
+  state?: string;
+}
 export interface InventoryFilter {
   cluster?: string;
   kind?: string;
@@ -58,6 +84,8 @@ export const keys = {
   row: ({ kind, namespace, name }: ObjectId) => ['row', kind, namespace, name] as const,
   events: () => ['events'] as const,
   sources: () => ['sources'] as const,
+  incidents: () => ['incidents'] as const,
+  deliveries: () => ['deliveries'] as const,
   object: ({ kind, namespace, name }: ObjectId) => ['object', kind, namespace, name] as const,
   reconciliations: ({ kind, namespace, name }: ObjectId) =>
     ['reconciliations', kind, namespace, name] as const,
@@ -65,6 +93,10 @@ export const keys = {
 };
 
 const LIST = 500;
+/** Incidents or deliveries of a page. */
+const TOLD = 50;
+/** Of what is shown at once, so many pages are asked for. */
+const MOST_PAGES = 20;
 
 /** Without what is empty, which the hub would take for a filter. */
 function given<T extends object>(filter: T): T {
@@ -136,6 +168,69 @@ export const events = (filter: EventFilter) =>
       ),
     initialPageParam: '',
     getNextPageParam: (page) => (page.items.length < 200 ? undefined : page.items.at(-1)?.last),
+    meta: { keep: true },
+  });
+
+/** The audit log, the newest first. It is not kept: it is for those who may read it now. */
+export const audit = ({ administrator, ...filter }: AuditFilter) =>
+  infiniteQueryOptions({
+    queryKey: ['audit', given({ administrator, ...filter })],
+    queryFn: ({ pageParam, signal }): Promise<Page<AuditItem>> =>
+      found(
+        fleet.GET('/fleet/v1/audit', {
+          params: {
+            query: {
+              ...given(filter),
+              ...(administrator === 'true' && { administrator: true }),
+              order: 'newest',
+              limit: 100,
+              ...(pageParam && { continue: pageParam }),
+            },
+          },
+          signal,
+        }),
+      ),
+    initialPageParam: '',
+    getNextPageParam: (page) => page.continue ?? undefined,
+    staleTime: 10_000,
+  });
+
+/** Failures that have one cause, the latest first. */
+export const incidents = ({ open, ...filter }: IncidentFilter) =>
+  infiniteQueryOptions({
+    queryKey: [...keys.incidents(), given({ open, ...filter })],
+    queryFn: ({ pageParam, signal }): Promise<Page<IncidentItem>> =>
+      found(
+        fleet.GET('/fleet/v1/incidents', {
+          params: {
+            query: {
+              ...given(filter),
+              ...(open === 'true' && { open: true }),
+              limit: TOLD,
+              ...(pageParam && { before: pageParam }),
+            },
+          },
+          signal,
+        }),
+      ),
+    initialPageParam: '',
+    getNextPageParam: (page) => (page.items.length < TOLD ? undefined : page.items.at(-1)?.opened),
+    meta: { keep: true },
+  });
+
+/** What Alerts send, the latest first. */
+export const deliveries = (filter: DeliveryFilter) =>
+  infiniteQueryOptions({
+    queryKey: [...keys.deliveries(), given(filter)],
+    queryFn: ({ pageParam, signal }): Promise<Page<DeliveryItem>> =>
+      found(
+        fleet.GET('/fleet/v1/deliveries', {
+          params: { query: { ...given(filter), limit: TOLD, ...(pageParam && { before: pageParam }) } },
+          signal,
+        }),
+      ),
+    initialPageParam: 0,
+    getNextPageParam: (page) => (page.items.length < TOLD ? undefined : page.items.at(-1)?.id),
     meta: { keep: true },
   });
 
@@ -214,29 +309,24 @@ async function resourcePath(id: ObjectId, signal?: AbortSignal): Promise<string>
   return pathIn({ kind: row.kind, api: row.apiVersion, plural: row.resource, namespaced: true }, id);
 }
 
+/** All sources that the user may see, as far as a page can show them. */
 export const sources = queryOptions({
   queryKey: keys.sources(),
-  queryFn: async ({ signal }): Promise<Source[]> => {
-    const lists = await Promise.all(
-      SOURCE_KINDS.map(async ({ kind, api, plural }) => {
-        const list = await get<{ items: Source[] }>(`/apis/${api}/${plural}?limit=1000`, signal);
-        return list.items.map((item) => ({ ...item, kind, apiVersion: api }));
-      }),
-    );
-    return lists.flat();
+  queryFn: async ({ signal }): Promise<SourceItem[]> => {
+    const all: SourceItem[] = [];
+    let next: string | null | undefined = '';
+    for (let page = 0; page < MOST_PAGES && typeof next === 'string'; page += 1) {
+      const query = { limit: LIST, ...(next !== '' && { continue: next }) };
+      const answer: Page<SourceItem> = await found(
+        fleet.GET('/fleet/v1/sources', { params: { query }, signal }),
+      );
+      all.push(...answer.items);
+      next = answer.continue;
+    }
+    return all;
   },
   meta: { keep: true },
 });
-
-/** Who a token stands for. */
-export async function whoAmI(token: string): Promise<string> {
-  const review = await postAs<{ status?: { userInfo?: { username?: string } } }>(
-    token,
-    '/apis/authentication.k8s.io/v1/selfsubjectreviews',
-    { apiVersion: 'authentication.k8s.io/v1', kind: 'SelfSubjectReview' },
-  );
-  return review.status?.userInfo?.username ?? '';
-}
 
 /** Asks for a reconciliation now. */
 export async function reconcile(id: ObjectId): Promise<KubeObject> {

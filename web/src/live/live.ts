@@ -95,6 +95,8 @@ export class Live {
       if (!document.hidden) this.askClusters();
     }
     this.refresh(keys.events(), PERIOD.events);
+    this.refresh(keys.incidents(), PERIOD.events);
+    this.refresh(keys.deliveries(), PERIOD.events);
   }
 
   private refresh(queryKey: readonly unknown[], period: number): void {

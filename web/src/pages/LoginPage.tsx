@@ -1,17 +1,25 @@
-/** Asks for a token. The address stays what it was, so whoever was sent a link sees that page once logged in. */
+/** Asks who it is: by a provider, or by a token. Whoever was sent a link sees that page once logged in. */
 import type { ReactNode, SubmitEvent } from 'react';
-import { useState } from 'react';
+import { useEffect, useState } from 'react';
 
 import { HubFailure, adviceOf, headingOf } from '../api/errors';
-import { whoAmI } from '../api/queries';
 import { session } from '../api/session';
+import type { Provider } from '../api/signIn';
+import { goTo, offered, signInWith, startAt } from '../api/signIn';
 import { usePageTitle } from '../ui/usePageTitle';
 
 export function LoginPage(): ReactNode {
   usePageTitle('Log in');
   const [error, setError] = useState<unknown>(null);
   const [busy, setBusy] = useState(false);
+  const [providers, setProviders] = useState<readonly Provider[]>([]);
   const ended = session.ended();
+  useEffect(() => {
+    offered().then(
+      (found) => setProviders(found.providers),
+      (reason: unknown) => setError(reason),
+    );
+  }, []);
 
   const submit = (event: SubmitEvent<HTMLFormElement>): void => {
     event.preventDefault();
@@ -20,8 +28,7 @@ export function LoginPage(): ReactNode {
     if (token === '') return;
     setBusy(true);
     setError(null);
-    whoAmI(token)
-      .then(() => session.begin(token))
+    signInWith(token)
       .catch((reason: unknown) => setError(reason))
       .finally(() => setBusy(false));
   };
@@ -33,8 +40,22 @@ export function LoginPage(): ReactNode {
         <h1>Roadstead</h1>
         {ended === 'refused' && error === null && (
           <p className="notice is-warning" role="alert">
-            The hub no longer takes your token: it has ended, or was withdrawn. Log in again.
+            Your session has ended, or was withdrawn. Log in again.
           </p>
+        )}
+        {providers.length > 0 && (
+          <div className="providers">
+            {providers.map((provider) => (
+              <button
+                key={provider.issuer}
+                type="button"
+                className="primary"
+                onClick={() => goTo(startAt(provider))}
+              >
+                Log in with {provider.name}
+              </button>
+            ))}
+          </div>
         )}
         <label htmlFor="token">Token</label>
         <input
@@ -54,7 +75,7 @@ export function LoginPage(): ReactNode {
             {isRefusal(error) ? 'Copy it whole, without spaces.' : adviceOf(error)}
           </p>
         )}
-        <button type="submit" className="primary" disabled={busy}>
+        <button type="submit" className={providers.length > 0 ? undefined : 'primary'} disabled={busy}>
           {busy ? 'Asking the hub…' : 'Log in'}
         </button>
         <div id="token-help" className="dim">
@@ -62,7 +83,9 @@ export function LoginPage(): ReactNode {
           <pre>
             <code>{"kubectl config view --minify --raw \\\n  -o jsonpath='{.users[0].user.token}'"}</code>
           </pre>
-          <p>It is kept in this tab until you log out or close it.</p>
+          <p>
+            The hub exchanges it for a session, which ends when you log out: the browser does not keep it.
+          </p>
         </div>
       </form>
     </main>

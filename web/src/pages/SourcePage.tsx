@@ -9,6 +9,7 @@ import { SOURCE_KINDS, addressOf, conditionOf } from '../api/kinds';
 import { object } from '../api/queries';
 import { commitAddress } from '../lib/words';
 import { Actions } from '../ui/Actions';
+import { AuditLink } from '../ui/AuditLink';
 import { ApplierTable } from '../ui/ApplierTable';
 import { Conditions } from '../ui/Conditions';
 import { Details } from '../ui/Details';
@@ -116,6 +117,7 @@ function Body({ id, source }: { id: ObjectId; source: Source }): ReactNode {
           empty={<Empty title="No applier uses it" />}
         />
       </section>
+      <AuditLink id={id} />
       <section aria-labelledby="events">
         <h2 id="events">Events</h2>
         <EventsOf id={id} />

@@ -4,8 +4,8 @@ import type { ReactNode } from 'react';
 import { useCallback, useMemo } from 'react';
 import { Link } from 'react-router';
 
-import type { Source } from '../api/kinds';
-import { SOURCE_KINDS, addressOf, conditionOf } from '../api/kinds';
+import { SOURCE_KINDS } from '../api/kinds';
+import type { SourceItem } from '../api/queries';
 import { sources } from '../api/queries';
 import { useFilters } from '../lib/useFilters';
 import { count, matches } from '../lib/words';
@@ -34,11 +34,11 @@ export default function SourcesPage(): ReactNode {
 
 const NAMES = ['q', 'kind', 'state'] as const;
 
-function stateOf(source: Source): State {
-  return readyState(conditionOf(source, 'Ready'), source.spec?.suspend === true);
+function stateOf(source: SourceItem): State {
+  return readyState(source.ready, source.suspended);
 }
 
-function Sources({ items }: { items: readonly Source[] }): ReactNode {
+function Sources({ items }: { items: readonly SourceItem[] }): ReactNode {
   const [filters, change] = useFilters(NAMES);
   const setQ = useCallback((q: string) => change({ q }), [change]);
   const rows = useMemo(
@@ -47,7 +47,7 @@ function Sources({ items }: { items: readonly Source[] }): ReactNode {
         (item) =>
           (filters.kind === '' || item.kind === filters.kind) &&
           (filters.state === '' || stateOf(item) === filters.state) &&
-          matches(filters.q, [item.metadata.name, item.metadata.namespace ?? '', addressOf(item.spec)]),
+          matches(filters.q, [item.name, item.namespace, item.address]),
       ),
     [items, filters],
   );
@@ -95,7 +95,7 @@ function Sources({ items }: { items: readonly Source[] }): ReactNode {
               label="Sources"
               columns={COLUMNS}
               rows={rows}
-              rowKey={(row) => `${row.kind}/${row.metadata.namespace ?? ''}/${row.metadata.name}`}
+              rowKey={(row) => `${row.kind}/${row.namespace}/${row.name}`}
               rowClass={(row) => `is-${stateOf(row)}`}
             />
           )}
@@ -105,12 +105,12 @@ function Sources({ items }: { items: readonly Source[] }): ReactNode {
   );
 }
 
-const COLUMNS: readonly Column<Source>[] = [
+const COLUMNS: readonly Column<SourceItem>[] = [
   {
     id: 'name',
     title: 'Source',
     className: 'wide',
-    cell: ({ kind, metadata: { namespace = '', name } }) => (
+    cell: ({ kind, namespace, name }) => (
       <>
         <span className="dim">
           {kind} <Name>{namespace}</Name>/
@@ -126,24 +126,24 @@ const COLUMNS: readonly Column<Source>[] = [
     id: 'since',
     title: 'For',
     className: 'short',
-    cell: (row) => <Age at={conditionOf(row, 'Ready')?.lastTransitionTime} />,
+    cell: (row) => <Age at={row.ready?.since} />,
   },
   {
     id: 'revision',
     title: 'Revision',
     className: 'mid',
-    cell: (row) => <Revision>{row.status?.artifact?.revision ?? ''}</Revision>,
+    cell: (row) => <Revision>{row.revision}</Revision>,
   },
   {
     id: 'fetched',
     title: 'Fetched',
     className: 'short late',
-    cell: (row) => <Age at={row.status?.artifact?.lastUpdateTime} />,
+    cell: (row) => <Age at={row.fetched} />,
   },
   {
     id: 'url',
     title: 'Address',
     className: 'wide late',
-    cell: (row) => <ExternalLink address={addressOf(row.spec)} />,
+    cell: (row) => <ExternalLink address={row.address} />,
   },
 ];

@@ -1,4 +1,5 @@
 /** A hub made of answers: those that were recorded from the real one, or whatever a test wants of it. */
+import type { ReactNode } from 'react';
 import type { QueryClient } from '@tanstack/react-query';
 import { QueryClientProvider } from '@tanstack/react-query';
 import type { RenderResult } from '@testing-library/react';
@@ -11,12 +12,12 @@ import { ToastProvider } from '../ui/Toasts';
 import appliers from './recorded/appliers.json';
 import clusters from './recorded/clusters.json';
 import events from './recorded/events.json';
-import gitrepositories from './recorded/gitrepositories.json';
 import inventory from './recorded/inventory.json';
 import paymentsReconciliations from './recorded/payments-reconciliations.json';
 import payments from './recorded/payments.json';
 import shopReconciliations from './recorded/shop-reconciliations.json';
 import shop from './recorded/shop.json';
+import sources from './recorded/sources.json';
 import webapp from './recorded/webapp.json';
 
 export const recorded = {
@@ -36,8 +37,11 @@ export const KUSTOMIZE = '/apis/kustomize.toolkit.fluxcd.io/v1/namespaces/apps/k
 const SOURCE = '/apis/source.toolkit.fluxcd.io/v1';
 
 const RECORDED: Record<string, Answer> = {
+  // By default the user may do everything.
+  '/apis/authorization.k8s.io/v1/selfsubjectaccessreviews': { status: { allowed: true } },
   '/fleet/v1/clusters': clusters,
   '/fleet/v1/appliers': appliers,
+  '/fleet/v1/sources': sources,
   '/fleet/v1/events': events,
   '/fleet/v1/inventory': inventory,
   [`${KUSTOMIZE}/shop`]: shop,
@@ -45,12 +49,6 @@ const RECORDED: Record<string, Answer> = {
   '/fleet/v1/appliers/Kustomization/apps/shop/reconciliations': shopReconciliations,
   '/fleet/v1/appliers/Kustomization/apps/payments/reconciliations': paymentsReconciliations,
   [`${SOURCE}/namespaces/apps/gitrepositories/webapp`]: webapp,
-  [`${SOURCE}/gitrepositories`]: gitrepositories,
-  [`${SOURCE}/ocirepositories`]: { items: [] },
-  [`${SOURCE}/buckets`]: { items: [] },
-  [`${SOURCE}/helmrepositories`]: { items: [] },
-  [`${SOURCE}/helmcharts`]: { items: [] },
-  [`${SOURCE}/externalartifacts`]: { items: [] },
 };
 
 export interface Asked {
@@ -90,14 +88,15 @@ export function hub(special: Record<string, Answer> = {}): { asked: Asked[] } {
 }
 
 /** Draws the page of an address. */
-export function show(address: string): RenderResult & { client: QueryClient } {
+export function show(
+  address: string,
+  around = (pages: ReactNode): ReactNode => pages,
+): RenderResult & { client: QueryClient } {
   const client = newQueryClient();
   const drawn = render(
     <QueryClientProvider client={client}>
       <ToastProvider>
-        <MemoryRouter initialEntries={[address]}>
-          <Pages />
-        </MemoryRouter>
+        <MemoryRouter initialEntries={[address]}>{around(<Pages />)}</MemoryRouter>
       </ToastProvider>
     </QueryClientProvider>,
   );

@@ -1,9 +1,55 @@
 /** The pages over what a real hub has answered. */
 import { screen, waitFor, within } from '@testing-library/react';
 import userEvent from '@testing-library/user-event';
+import type { ReactNode } from 'react';
 import { describe, expect, test } from 'vitest';
 
+import { PageLinks } from '../ui/Shell';
 import { KUSTOMIZE, hub, recorded, refusal, show } from './hub';
+
+const REVIEWS = '/apis/authorization.k8s.io/v1/selfsubjectaccessreviews';
+
+/** Refuses the questions that have this word. */
+function refuses(word: string, reason: string): (call: { body: string }) => unknown {
+  return ({ body }) => ({
+    status: body.includes(`"${word}"`) ? { allowed: false, reason } : { allowed: true },
+  });
+}
+
+const withLinks = (pages: ReactNode): ReactNode => (
+  <>
+    <PageLinks />
+    {pages}
+  </>
+);
+
+describe('what one may see', () => {
+  test('is what there is: no clusters, no audit log', async () => {
+    hub({
+      [REVIEWS]: ({ body }: { body: string }) => ({
+        status: { allowed: !body.includes('"clusters"') && !body.includes('/fleet/v1/audit') },
+      }),
+      '/fleet/v1/clusters': refusal(403, 'User "eve" cannot list clusters'),
+    });
+    show('/', withLinks);
+    expect(await screen.findByRole('heading', { name: 'Appliers', level: 1 })).toBeVisible();
+    const pages = within(screen.getByRole('navigation', { name: 'Pages' }));
+    await waitFor(() => expect(pages.queryByText('Audit')).toBeNull());
+    expect(pages.queryByText('Fleet')).toBeNull();
+    expect(pages.getByText('Appliers')).toBeVisible();
+  });
+
+  test('is all of it for whoever may see all', async () => {
+    const { asked } = hub();
+    show('/appliers', withLinks);
+    await screen.findByRole('heading', { name: 'Appliers', level: 1 });
+    await waitFor(() => expect(asked.filter((call) => call.path === REVIEWS)).toHaveLength(2));
+    const pages = within(screen.getByRole('navigation', { name: 'Pages' }));
+    for (const title of ['Fleet', 'Audit']) expect(pages.getByText(title)).toBeVisible();
+    // Where the right to all of them is known, they are not asked for only to know.
+    expect(asked.some((call) => call.path === '/fleet/v1/clusters')).toBe(false);
+  });
+});
 
 describe('fleet', () => {
   test('shows clusters with health, versions, connections and what fails', async () => {
@@ -16,7 +62,9 @@ describe('fleet', () => {
     expect(within(row).getByText('Connected')).toBeVisible();
     expect(within(row).getByText(recorded.clusters.items[0]?.kubernetesVersion ?? '-')).toBeVisible();
     expect(row.textContent).toContain('region=north');
-    expect(asked[0]?.headers.get('authorization')).toBe('Bearer rsdt_test');
+    // Who asks is told by a cookie, which no script sees.
+    expect(asked.every(({ headers }) => headers.get('authorization') === null)).toBe(true);
+    expect(asked.every(({ headers }) => headers.get('x-roadstead-dashboard') === '1')).toBe(true);
   });
 
   test('is filtered by label and grouped', async () => {
@@ -99,6 +147,35 @@ describe('a Kustomization', () => {
       expect(toast.textContent).toContain(says);
     });
   }
+
+  test('says what the user may not do before it is tried', async () => {
+    const { asked } = hub({ [REVIEWS]: refuses('patch', 'RBAC: no role lets eve') });
+    show('/appliers/Kustomization/apps/shop');
+    expect(await screen.findByText(/You may not change it: RBAC: no role lets eve/)).toBeVisible();
+    for (const name of ['Reconcile', 'Suspend']) {
+      expect(screen.getByRole('button', { name })).toBeDisabled();
+    }
+    await userEvent.click(screen.getByRole('button', { name: 'Suspend' }));
+    expect(asked.some((call) => call.method === 'PATCH')).toBe(false);
+    expect(asked.find((call) => call.path === REVIEWS && call.body.includes('"patch"'))?.body).toContain(
+      '"resource":"kustomizations","namespace":"apps","name":"shop"',
+    );
+  });
+
+  test('asks for a source by the right to that', async () => {
+    hub({ [REVIEWS]: refuses('gitrepositories', 'RBAC: not the source') });
+    show('/appliers/Kustomization/apps/shop');
+    const both = await screen.findByRole('button', { name: 'With source' });
+    await waitFor(() => expect(both).toBeDisabled());
+    expect(both).toHaveAttribute('title', expect.stringContaining('RBAC: not the source'));
+    expect(screen.getByRole('button', { name: 'Reconcile' })).toBeEnabled();
+  });
+
+  test('holds nothing back where the hub does not say', async () => {
+    hub({ [REVIEWS]: refusal(500, 'it failed') });
+    show('/appliers/Kustomization/apps/shop');
+    expect(await screen.findByRole('button', { name: 'Reconcile' })).toBeEnabled();
+  });
 
   test('shows history, events and YAML', async () => {
     hub();
@@ -349,4 +426,150 @@ test('sources, events and search show what there is', async () => {
   expect(queries.some((query) => query.includes('type=Warning'))).toBe(true);
   expect(queries.some((query) => query.includes('kind=Deployment'))).toBe(true);
   expect(asked.some((call) => call.path.includes('secrets'))).toBe(false);
+});
+
+describe('the audit log', () => {
+  const entry = {
+    id: 7,
+    at: '2026-01-02T03:04:05Z',
+    user: 'alice',
+    impersonator: 'root',
+    administrator: true,
+    address: '192.0.2.7',
+    request: 'r-1',
+    verb: 'patch',
+    group: 'kustomize.toolkit.fluxcd.io',
+    kind: 'Kustomization',
+    namespace: 'apps',
+    name: 'shop',
+    outcome: 'ok',
+    detail: '',
+    times: 1,
+    changes: [
+      { path: '.spec.path', from: './old', to: './new' },
+      { path: '.metadata.labels', to: { '<b>': '<script>alert(1)</script>' } },
+      { note: '12 more fields are left out' },
+    ],
+    batch: 3,
+    signed: true,
+  };
+  const refused = {
+    ...entry,
+    id: 6,
+    impersonator: undefined,
+    changes: undefined,
+    kind: 'Path',
+    name: '/api/v1/secrets',
+    namespace: '',
+    outcome: 'refused',
+    times: 41,
+    signed: false,
+  };
+
+  test('tells who changed what, with the old and the new', async () => {
+    const { asked } = hub({
+      '/fleet/v1/audit': ({ query }: { query: URLSearchParams }) =>
+        query.has('continue') ? { items: [] } : { items: [entry, refused], continue: '6' },
+    });
+    show('/audit?kind=Kustomization&user=alice');
+    const link = await screen.findByRole('link', { name: 'apps/shop' });
+    expect(link).toHaveAttribute('href', '/appliers/Kustomization/apps/shop');
+    const item = link.closest('li');
+    expect(item?.textContent).toContain('(impersonated by root)');
+    expect(item?.textContent).toContain('with an administrator’s credential · from 192.0.2.7');
+    expect(item?.textContent).toContain('.spec.path./old./new');
+    expect(item?.textContent).toContain('<script>alert(1)</script>');
+    expect(item?.textContent).toContain('12 more fields are left out');
+    expect(screen.getByText(/Somebody without the hub’s key/)).toBeVisible();
+    expect(screen.getByText(/41 times/)).toBeVisible();
+    const query = asked.find(({ path }) => path === '/fleet/v1/audit')?.query;
+    expect(Object.fromEntries(query ?? [])).toEqual({
+      kind: 'Kustomization',
+      user: 'alice',
+      order: 'newest',
+      limit: '100',
+    });
+    await userEvent.click(screen.getByRole('button', { name: 'Show older ones' }));
+    await waitFor(() => expect(asked.at(-1)?.query.get('continue')).toBe('6'));
+    await userEvent.click(screen.getByRole('button', { name: 'Refused' }));
+    await waitFor(() => expect(asked.at(-1)?.query.get('outcome')).toBe('refused'));
+  });
+
+  test('is not for everybody', async () => {
+    hub({ '/fleet/v1/audit': refusal(403, 'User "eve" cannot get path "/fleet/v1/audit"') });
+    show('/audit');
+    expect(await screen.findByText('You may not see this')).toBeVisible();
+  });
+
+  test('is linked from an object’s page', async () => {
+    hub();
+    show('/appliers/Kustomization/apps/shop/events');
+    const link = await screen.findByRole('link', { name: /Who changed it/ });
+    expect(link).toHaveAttribute('href', '/audit?kind=Kustomization&namespace=apps&name=shop');
+  });
+});
+
+describe('alerts', () => {
+  const alert = { kind: 'Alert', namespace: 'apps', name: 'all' };
+  const object = { kind: 'Kustomization', namespace: 'apps', name: 'web-edge-1' };
+  const incident = {
+    id: 'one',
+    alert,
+    object,
+    reason: 'HealthCheckFailed',
+    message: 'Deployment/apps/web timed out',
+    opened: '2026-08-07T10:00:00Z',
+    told: '2026-08-07T10:00:30Z',
+    failing: 74,
+    failed: 80,
+    failingClusters: 37,
+    clusters: 40,
+    names: ['edge-1', 'edge-2'],
+  };
+  const over = { ...incident, id: 'two', ended: '2026-08-07T11:00:00Z', failing: 0, failingClusters: 0 };
+  const delivery = {
+    id: 7,
+    alert,
+    object,
+    provider: 'chat',
+    state: 'failed',
+    attempts: 3,
+    severity: 'error',
+    reason: 'HealthCheckFailed',
+    message: 'Fails on 37 of 100 clusters for one cause.',
+    made: '2026-08-07T10:00:30Z',
+    error: 'it answered HTTP 403',
+  };
+
+  test('show incidents with how far they go, and what did not arrive', async () => {
+    hub({
+      '/fleet/v1/incidents': { items: [incident, over] },
+      '/fleet/v1/deliveries': { items: [delivery] },
+    });
+    show('/alerts');
+    const [goes, ended] = within(await screen.findByRole('list', { name: 'Incidents' })).getAllByRole(
+      'listitem',
+    );
+    expect(goes?.textContent).toContain('Fails on 37 clusters (74 objects)');
+    expect(goes?.textContent).toContain('edge-1, edge-2 and 35 more');
+    expect(ended?.textContent).toContain('It failed on 40 clusters (80 objects)');
+    const messages = within(await screen.findByRole('list', { name: 'Messages' }));
+    expect(messages.getByText('it answered HTTP 403')).toBeVisible();
+    expect(messages.getByText('Fails on 37 of 100 clusters for one cause.')).toBeVisible();
+  });
+
+  test('are narrowed, and say how to see all', async () => {
+    const none = { items: [] };
+    const { asked } = hub({ '/fleet/v1/incidents': none, '/fleet/v1/deliveries': none });
+    show('/alerts?open=true&alert=all&state=failed');
+    await screen.findByText('No incident is like that');
+    await screen.findByText('No message is like that');
+    const query = (path: string): string | undefined =>
+      asked.find((call) => call.path === path)?.query.toString();
+    expect(query('/fleet/v1/incidents')).toBe('alert=all&open=true&limit=50');
+    expect(query('/fleet/v1/deliveries')).toBe('alert=all&state=failed&limit=50');
+    const [first] = screen.getAllByRole('button', { name: 'Show all' });
+    if (first) await userEvent.click(first);
+    expect(await screen.findByText('There are no incidents')).toBeVisible();
+  });
 });

@@ -23,12 +23,15 @@ vi.stubGlobal(
     disconnect = nothing;
   },
 );
+// jsdom has no dialogs.
+HTMLDialogElement.prototype.showModal = nothing;
+HTMLDialogElement.prototype.close = nothing;
 Element.prototype.scrollTo = () => undefined;
 globalThis.scrollTo = () => undefined;
 
 beforeEach(() => {
   sessionStorage.clear();
-  session.begin('rsdt_test');
+  session.begin('admin');
 });
 afterEach(() => {
   cleanup();

@@ -5,6 +5,7 @@ import type { ReactNode } from 'react';
 import { HubFailure, adviceOf, headingOf } from '../api/errors';
 import type { KubeObject, ObjectId } from '../api/kinds';
 import { conditionOf } from '../api/kinds';
+import { useMayChange } from '../api/may';
 import { keys, reconcile, suspend } from '../api/queries';
 import { useToast } from './Toasts';
 
@@ -33,6 +34,8 @@ export function Actions({
   const client = useQueryClient();
   const say = useToast();
   const suspended = spec?.suspend === true;
+  const may = useMayChange([id]);
+  const mayFetch = useMayChange(sources);
   const mutation = useMutation({
     mutationFn: async (act: Act) => {
       if (act === 'suspend' || act === 'resume') return suspend(id, act === 'suspend');
@@ -50,12 +53,18 @@ export function Actions({
     },
   });
   const { pending, act } = { pending: mutation.isPending, act: mutation.variables };
+  const held = (what: Act): string | undefined => {
+    if (!may.allowed) return 'You may not change it';
+    if (what === 'reconcile with source' && !mayFetch.allowed)
+      return `You may not ask for its source: ${mayFetch.why}`;
+    return suspended && what !== 'resume' ? 'It is suspended: resume it first' : undefined;
+  };
   const button = (what: Act, title: string, primary = false): ReactNode => (
     <button
       type="button"
       className={primary ? 'primary' : ''}
-      disabled={pending || (suspended && what !== 'resume')}
-      title={suspended && what !== 'resume' ? 'It is suspended: resume it first' : undefined}
+      disabled={pending || held(what) !== undefined}
+      title={held(what)}
       onClick={() => mutation.mutate(what)}
     >
       {pending && act === what ? `${title}…` : title}
@@ -66,6 +75,11 @@ export function Actions({
   const waits = asked !== undefined && asked !== handled && conditionOf(object, 'Ready') !== undefined;
   return (
     <div className="actions" role="group" aria-label="Actions">
+      {!may.allowed && (
+        <span className="dim" dir="auto">
+          You may not change it{may.why && `: ${may.why.slice(0, 300)}`}
+        </span>
+      )}
       {waits && !suspended && <span className="dim">A reconciliation was asked for</span>}
       {button('reconcile', 'Reconcile', true)}
       {sources.length > 0 &&

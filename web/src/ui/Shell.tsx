@@ -3,7 +3,9 @@ import type { ReactNode } from 'react';
 import { useEffect, useRef, useState } from 'react';
 import { NavLink, useLocation, useNavigate } from 'react-router';
 
-import { session } from '../api/session';
+import { adviceOf } from '../api/errors';
+import { useMayReadAudit, useMaySeeClusters } from '../api/may';
+import { signOut } from '../api/signIn';
 import { clockOffset } from '../lib/clock';
 import { absolute, span } from '../lib/time';
 import { useLive } from '../live/useLive';
@@ -13,13 +15,16 @@ import { Shortcuts, useShortcuts } from './Shortcuts';
 import type { Theme } from './theme';
 import { THEMES, setTheme, theme } from './theme';
 import { useTicking } from './Time';
+import { useToast } from './Toasts';
 
 const PAGES: readonly [to: string, title: string][] = [
   ['/', 'Fleet'],
   ['/appliers', 'Appliers'],
   ['/sources', 'Sources'],
   ['/events', 'Events'],
+  ['/alerts', 'Alerts'],
   ['/search', 'Search'],
+  ['/audit', 'Audit'],
 ];
 
 export function Shell({ children }: { children: ReactNode }): ReactNode {
@@ -28,6 +33,11 @@ export function Shell({ children }: { children: ReactNode }): ReactNode {
   const [help, setHelp] = useState(false);
   const navigate = useNavigate();
   useShortcuts({ go: (to) => void navigate(to), help: () => setHelp(true) });
+  const say = useToast();
+  const leave = (): void => {
+    // Where the hub does not know of it, the session goes on, and it must not look as if it did not.
+    signOut().catch((error: unknown) => say(`You are not logged out: ${adviceOf(error)}`, false));
+  };
   const first = useRef(true);
   const page = pathname.split('/').slice(0, 4).join('/');
   useEffect(() => {
@@ -48,27 +58,11 @@ export function Shell({ children }: { children: ReactNode }): ReactNode {
           <Mark />
           <span>Roadstead</span>
         </NavLink>
-        <nav aria-label="Pages">
-          <ul>
-            {PAGES.map(([to, title]) => (
-              <li key={to}>
-                <NavLink to={to} end={to === '/'}>
-                  {title}
-                </NavLink>
-              </li>
-            ))}
-          </ul>
-        </nav>
+        <PageLinks />
         <div className="tools">
           <Liveness />
           <ThemeButton />
-          <button
-            type="button"
-            className="iconic"
-            onClick={() => session.end('left')}
-            title="Log out"
-            aria-label="Log out"
-          >
+          <button type="button" className="iconic" onClick={leave} title="Log out" aria-label="Log out">
             <Icon name="leave" />
           </button>
         </div>
@@ -79,6 +73,26 @@ export function Shell({ children }: { children: ReactNode }): ReactNode {
       </main>
       <Shortcuts open={help} onClose={() => setHelp(false)} />
     </>
+  );
+}
+
+/** The pages; of two the user may see nothing, and then they are not there. */
+export function PageLinks(): ReactNode {
+  const audit = useMayReadAudit();
+  const clusters = useMaySeeClusters();
+  const isThere = (to: string): boolean => (to !== '/audit' || audit) && (to !== '/' || clusters);
+  return (
+    <nav aria-label="Pages">
+      <ul>
+        {PAGES.filter(([to]) => isThere(to)).map(([to, title]) => (
+          <li key={to}>
+            <NavLink to={to} end={to === '/'}>
+              {title}
+            </NavLink>
+          </li>
+        ))}
+      </ul>
+    </nav>
   );
 }
 

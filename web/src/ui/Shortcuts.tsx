@@ -7,6 +7,8 @@ const PLACES: Record<string, string> = {
   a: '/appliers',
   s: '/sources',
   e: '/events',
+  l: '/alerts',
+  u: '/audit',
 };
 
 const LIST: readonly [keys: string, what: string][] = [
@@ -15,7 +17,9 @@ const LIST: readonly [keys: string, what: string][] = [
   ['g a', 'Appliers'],
   ['g s', 'Sources'],
   ['g e', 'Events'],
+  ['g l', 'Alerts'],
   ['g /', 'Search'],
+  ['g u', 'Audit'],
   ['↑ ↓', 'From row to row of a list'],
   ['Enter', 'Open what is focused'],
   ['?', 'This list'],

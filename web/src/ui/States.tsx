@@ -3,7 +3,7 @@ import type { ReactNode } from 'react';
 import { Link } from 'react-router';
 
 import { HubFailure, adviceOf, headingOf } from '../api/errors';
-import { session } from '../api/session';
+import { signOut } from '../api/signIn';
 
 /** `page`: it stands for a whole page, and so has its heading. */
 export function Loading({ what, page = false }: { what: string; page?: boolean }): ReactNode {
@@ -57,8 +57,8 @@ export function Failure({
           </button>
         )}
         {problem === 'forbidden' && (
-          <button type="button" onClick={() => session.end('left')}>
-            Log in with another token
+          <button type="button" onClick={() => void signOut().catch(() => undefined)}>
+            Log in as somebody else
           </button>
         )}
         {problem === 'notFound' && <Link to="/">To the fleet</Link>}

@@ -15,3 +15,9 @@ export function pageOf(id: ObjectId): string | null {
 export function applierPage({ kind, namespace, name }: ObjectId): string {
   return `/appliers/${[kind, namespace, name].map(encodeURIComponent).join('/')}`;
 }
+
+/** The address of what the audit log has of an object. */
+export function auditOf({ kind, namespace, name }: ObjectId): string {
+  const query = new URLSearchParams({ kind, namespace, name });
+  return `/audit?${query.toString()}`;
+}

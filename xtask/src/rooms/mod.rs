@@ -54,6 +54,7 @@ const PURE: &[&str] = &[
     "crates/kustomize",
     "crates/kstatus",
     "crates/managed-fields",
+    "crates/notify",
     "crates/oidc",
     "crates/rbac",
     "crates/sops",
@@ -119,7 +120,7 @@ const CONFINED: &[(&str, &str, &[&str])] = &[
 
 /// The folders of `hub/core`: each may name those before it, and none after it.
 const LAYERS: &[&str] =
-    &["identity", "objects", "clusters", "sources", "remotes", "delivery", "hooks", "views"];
+    &["identity", "objects", "clusters", "sources", "remotes", "delivery", "hooks", "notify", "views"];
 const LAYERED: &str = "hub/core/src/";
 /// What puts the layers together, and may name all of them. Other files beside the folders may name none.
 const ABOVE_LAYERS: &[&str] = &["lib.rs", "jobs.rs", "schedule.rs", "upkeep.rs"];

@@ -21,6 +21,7 @@ use crate::devcluster::{self, Devcluster};
 use crate::landed;
 use crate::phases::Phases;
 use crate::process::Runner;
+use crate::tool;
 use crate::web;
 
 /// Its id among the records of runs.
@@ -38,6 +39,7 @@ pub(crate) fn up(root: &Path, runner: &Runner) -> Result<()> {
     let flux =
         phases.time(runner, "build kustomize-controller", || devcluster::install_flux(root, runner))?;
     let helm = phases.time(runner, "build helm", || devcluster::install_helm(root, runner))?;
+    let prometheus = tool::prometheus()?;
     let oidc =
         phases.time(runner, "install the OpenID provider", || devcluster::install_oidc(root, runner))?;
     phases.time(runner, "build the dashboard", || web::build(root, runner))?;
@@ -56,6 +58,7 @@ pub(crate) fn up(root: &Path, runner: &Runner) -> Result<()> {
     variables.push(("ROADSTEAD_TEST_FLUX".to_owned(), flux.into()));
     variables.push(("ROADSTEAD_TEST_HELM".to_owned(), helm.into()));
     variables.push(("ROADSTEAD_TEST_OIDC".to_owned(), oidc.into()));
+    variables.push(("ROADSTEAD_TEST_PROMETHEUS".to_owned(), prometheus.into()));
     variables.push(("ROADSTEAD_TEST_LANDED_AGENT".to_owned(), landed.into()));
     let text: String = variables.iter().map(|(name, value)| export(name, value)).collect::<Result<_>>()?;
     let file = stand.record.join(VARIABLES);

@@ -366,16 +366,8 @@ pub(super) fn helm_chart(spec: &Value, errors: &mut Vec<FieldError>) {
 }
 
 /// Provider, Alert, Receiver.
-pub(super) fn notification(spec: &Value, verdict: &mut Verdict) {
-    let errors = &mut verdict.errors;
-    at_least_a_second(spec, &["interval", "timeout"], errors);
+pub(super) fn notification(spec: &Value, errors: &mut Vec<FieldError>) {
+    at_least_a_second(spec, &["interval"], errors);
     let references = ["certSecretRef.name", "providerRef.name", "proxySecretRef.name", "secretRef.name"];
     names(spec, &references, is_dns_subdomain, SUBDOMAIN, errors);
-    for list in ["inclusionList", "exclusionList"] {
-        for (index, item) in spec[list].as_array().into_iter().flatten().enumerate() {
-            if let Some(Err(error)) = item.as_str().map(Regex::new) {
-                errors.push(FieldError::invalid(format!("spec.{list}[{index}]"), item, error));
-            }
-        }
-    }
 }

@@ -1,5 +1,6 @@
 //! What an object must be beyond its structure: names, ranges, fields that exclude each other, fields that stay.
 
+mod alert;
 mod core_v1;
 mod flux;
 mod rbac;
@@ -11,9 +12,9 @@ use std::time::Duration;
 use regex::Regex;
 use serde_json::{Map, Value};
 
-use crate::annotated;
-use crate::kind::{KindId, NameRule};
+use crate::kind::{KindId, NameRule, Scope};
 use crate::validate::FieldError;
+use crate::{annotated, resource_quota};
 
 /// What the rules say about an object.
 #[derive(Debug, Default)]
@@ -24,10 +25,14 @@ pub struct Verdict {
     pub warnings: Vec<String>,
 }
 
+pub use alert::{MAX_METADATA_BYTES, MAX_PATTERN, MAX_PATTERN_BYTES, MAX_PATTERNS};
+
 /// All annotations together, in bytes.
 const MAX_ANNOTATIONS: usize = 256 * 1024;
 /// An interval shorter than this would be nothing but load.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
+/// What one ResourceQuota counts at most: each is counted when an object is made.
+const MAX_COUNTED: usize = 32;
 /// The specification: «the minimum value should be over 60 seconds».
 const ADVISED_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -36,9 +41,6 @@ const ADVISED_INTERVAL: Duration = Duration::from_secs(60);
 pub fn check(kind: KindId, object: &Value, old: Option<&Value>) -> Verdict {
     let mut verdict = Verdict::default();
     metadata(kind, &object["metadata"], &mut verdict.errors);
-    if let Some(what) = not_acted_on(kind) {
-        verdict.warnings.push(format!("this version of Roadstead stores {} but {what}", kind.get().plural));
-    }
     match kind {
         KindId::Kustomization => {
             flux::kustomization(&object["spec"], &mut verdict);
@@ -61,9 +63,11 @@ pub fn check(kind: KindId, object: &Value, old: Option<&Value>) -> Verdict {
         KindId::ExternalArtifact => flux::external_artifact(&object["spec"], &mut verdict.errors),
         KindId::ArtifactGenerator => flux::generator(&object["spec"], &mut verdict.errors),
         KindId::Provider | KindId::Alert | KindId::Receiver => {
-            flux::notification(&object["spec"], &mut verdict);
-            if kind == KindId::Receiver {
-                receiver::check(&object["spec"], &mut verdict);
+            flux::notification(&object["spec"], &mut verdict.errors);
+            match kind {
+                KindId::Alert => alert::check(&object["spec"], &mut verdict),
+                KindId::Provider => alert::provider(&object["spec"], &mut verdict.errors),
+                _ => receiver::check(&object["spec"], &mut verdict),
             }
         }
         KindId::Secret => core_v1::secret(object, old, &mut verdict.errors),
@@ -74,6 +78,8 @@ pub fn check(kind: KindId, object: &Value, old: Option<&Value>) -> Verdict {
             rbac::binding(kind, object, old, &mut verdict.errors);
         }
         KindId::Cluster => flux::cluster(&object["spec"], &mut verdict),
+        KindId::ResourceQuota => resource_quota(&object["spec"], &mut verdict.errors),
+        KindId::ReferenceGrant => reference_grant(&object["spec"], &mut verdict.errors),
         KindId::Namespace | KindId::ServiceAccount | KindId::ManagementCluster => {}
         #[cfg(debug_assertions)]
         KindId::Rehearsal => {
@@ -83,11 +89,46 @@ pub fn check(kind: KindId, object: &Value, old: Option<&Value>) -> Verdict {
     verdict
 }
 
-/// What is not done yet about objects of a kind, for a warning: nobody shall wait for it.
-fn not_acted_on(kind: KindId) -> Option<&'static str> {
-    match kind {
-        KindId::Provider | KindId::Alert => Some("does not send notifications yet"),
-        _ => None,
+/// A ResourceQuota counts what the hub has: one that would be kept and bind nobody is refused.
+fn resource_quota(spec: &Value, errors: &mut Vec<FieldError>) {
+    let hard = spec["hard"].as_object();
+    if hard.is_some_and(|hard| hard.len() > MAX_COUNTED) {
+        errors.push(FieldError::forbidden("spec.hard", format_args!("at most {MAX_COUNTED} entries")));
+        return;
+    }
+    for (what, limit) in hard.into_iter().flatten() {
+        let field = format!("spec.hard[{what}]");
+        if what == resource_quota::ARTIFACT_BYTES {
+            if limit.as_str().and_then(resource_quota::bytes).is_none() {
+                let why = "must be a non-negative whole number of bytes, as 500Mi";
+                errors.push(FieldError::invalid(field, limit, why));
+            }
+        } else if resource_quota::counted(what).is_none() {
+            let why = "the hub counts objects of its kinds only: count/PLURAL.GROUP, count/PLURAL of the core group, \
+                       count/sources.fleet.roadstead.dev, and bytes/artifacts.fleet.roadstead.dev";
+            errors.push(FieldError::invalid(field, &what.as_str().into(), why));
+        } else if limit.as_str().and_then(resource_quota::number).is_none() {
+            errors.push(FieldError::invalid(field, limit, "must be a non-negative integer"));
+        }
+    }
+}
+
+/// A ReferenceGrant names kinds that the hub has, and namespaces one by one.
+fn reference_grant(spec: &Value, errors: &mut Vec<FieldError>) {
+    for side in ["from", "to"] {
+        for (index, entry) in spec[side].as_array().into_iter().flatten().enumerate() {
+            let field = |name: &str| format!("spec.{side}[{index}].{name}");
+            let text = |name: &str| entry[name].as_str().unwrap_or_default();
+            let known = KindId::parse(text("group"), text("kind"));
+            if known.is_none_or(|kind| kind.get().scope != Scope::Namespaced) {
+                let why = "the hub has no such kind in this group whose objects lie in namespaces";
+                errors.push(FieldError::invalid(field("kind"), &entry["kind"], why));
+            }
+            if side == "from" && !is_dns_label(text("namespace")) {
+                let why = "must be the name of a namespace: there is no entry for all of them";
+                errors.push(FieldError::invalid(field("namespace"), &entry["namespace"], why));
+            }
+        }
     }
 }
 

@@ -114,6 +114,29 @@ pub(super) struct ServiceAccount {
     pub(super) automount_token: Option<bool>,
 }
 
+/// What of a ResourceQuota is a user's to say; a selector of scopes, which nothing here has, is not read.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ResourceQuota {
+    #[prost(message, optional, tag = "1")]
+    pub(super) metadata: Option<ObjectMeta>,
+    #[prost(message, optional, tag = "2")]
+    pub(super) spec: Option<ResourceQuotaSpec>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ResourceQuotaSpec {
+    #[prost(map = "string, message", tag = "1")]
+    pub(super) hard: HashMap<String, Quantity>,
+    #[prost(string, repeated, tag = "2")]
+    pub(super) scopes: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Quantity {
+    #[prost(string, tag = "1")]
+    pub(super) text: String,
+}
+
 /// As far as ServiceAccounts use it.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ObjectReference {

@@ -2,9 +2,10 @@
 
 use std::sync::OnceLock;
 
+use roadstead_hub_core::identity::AuditItem;
 use roadstead_hub_core::views::{
-    ApplierItem, AttemptItem, BuildDiff, ClusterItem, DriftItem, EventItem, FleetChange, FleetPage,
-    HealthCount, InventoryItem, Reconciliations,
+    ApplierItem, AttemptItem, BuildDiff, ClusterItem, DeliveryItem, DriftItem, EventItem, FleetChange,
+    FleetPage, HealthCount, IncidentItem, InventoryItem, Reconciliations, SourceItem,
 };
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -32,6 +33,23 @@ const OLDER_NAMESPACE: Parameter = ("namespace", "string", "The same as `applier
 const BEFORE: Parameter =
     ("before", "string", "Only what began before this time: `started` of the last item of a page.");
 
+/// What entries of the audit log are asked for by.
+const AUDIT: [Parameter; 13] = [
+    ("limit", "integer", "The maximum number of entries: 500 by default, 1000 at most."),
+    CONTINUE,
+    ("order", "string", "`oldest` first, as by default, or `newest`."),
+    ("since", "string", "Only what is not older than this time."),
+    ("until", "string", "Only what is older than this time."),
+    ("user", "string", "Only of this user, or of who was taken for another one."),
+    ("verb", "string", "Only with this verb."),
+    ("kind", "string", "Only about objects of this kind."),
+    ("namespace", "string", "Only about objects in this namespace."),
+    ("name", "string", "Only about objects of this name."),
+    ("outcome", "string", "Only with this outcome: `ok` or `refused`."),
+    ("request", "string", "Only of this request: what its answer had in the header `Audit-Id`."),
+    ("administrator", "boolean", "Only by an administrator's credential."),
+];
+
 /// Paths from before there were other appliers than Kustomizations.
 const KUSTOMIZATIONS: &str = "/fleet/v1/kustomizations";
 const KUSTOMIZATION_RECONCILIATIONS: &str =
@@ -51,10 +69,14 @@ fn build() -> Value {
         match name {
             "clusters" => generator.subschema_for::<FleetPage<ClusterItem>>().to_value(),
             "appliers" => generator.subschema_for::<FleetPage<ApplierItem>>().to_value(),
+            "sources" => generator.subschema_for::<FleetPage<SourceItem>>().to_value(),
             "events" => generator.subschema_for::<FleetPage<EventItem>>().to_value(),
             "health" => generator.subschema_for::<FleetPage<HealthCount>>().to_value(),
             "inventory" => generator.subschema_for::<FleetPage<InventoryItem>>().to_value(),
             "drift" => generator.subschema_for::<FleetPage<DriftItem>>().to_value(),
+            "incidents" => generator.subschema_for::<FleetPage<IncidentItem>>().to_value(),
+            "deliveries" => generator.subschema_for::<FleetPage<DeliveryItem>>().to_value(),
+            "audit" => generator.subschema_for::<FleetPage<AuditItem>>().to_value(),
             "attempts" => generator.subschema_for::<FleetPage<AttemptItem>>().to_value(),
             _ => generator.subschema_for::<FleetChange>().to_value(),
         }
@@ -101,6 +123,15 @@ fn build() -> Value {
         "The same as `/fleet/v1/appliers?kind=Kustomization`.",
         &appliers[1..],
         (json_type, schema("appliers")),
+    );
+    add(
+        "/fleet/v1/sources",
+        "listSources",
+        "Objects of the hub that say what is fetched, of all kinds and namespaces, by namespace, name and kind, with their \
+         revisions and states.",
+        &[&[("kind", "string", "Only of this kind, as `GitRepository`.")], &appliers[1..3], &appliers[4..7]]
+            .concat(),
+        (json_type, schema("sources")),
     );
     let events = [
         LIMIT,
@@ -191,6 +222,45 @@ fn build() -> Value {
          the latest first.",
         &drift,
         (json_type, schema("drift")),
+    );
+    let deliveries = [
+        ("namespace", "string", "Only those of Alerts in this namespace."),
+        ("alert", "string", "Only those of Alerts of this name."),
+        ("state", "string", "Only those in this state: `waiting`, `sent` or `failed`."),
+        LIMIT,
+        (
+            "before",
+            "integer",
+            "Only those made before the one with this `id`: that of the last item of a page.",
+        ),
+    ];
+    add(
+        "/fleet/v1/deliveries",
+        "listDeliveries",
+        "Events that Alerts send, and what came of it, the latest first.",
+        &deliveries,
+        (json_type, schema("deliveries")),
+    );
+    let incidents = [
+        ("namespace", "string", "Only those of Alerts in this namespace."),
+        ("alert", "string", "Only those of Alerts of this name."),
+        ("open", "boolean", "Only those that are not over."),
+        LIMIT,
+        ("before", "string", "Only those opened before then: `opened` of the last item of a page."),
+    ];
+    add(
+        "/fleet/v1/incidents",
+        "listIncidents",
+        "Failures that have one cause, of which Alerts with `spec.group` tell as one thing, the latest first.",
+        &incidents,
+        (json_type, schema("incidents")),
+    );
+    add(
+        "/fleet/v1/audit",
+        "listAudit",
+        "Entries of the audit log, the oldest first: who did, read or was refused what. For those who may read the log.",
+        &AUDIT,
+        (json_type, schema("audit")),
     );
     add(
         "/fleet/v1/changes",

@@ -223,6 +223,8 @@ async fn what_spans_clusters() -> Result<()> {
         "inventory",
         "reconciliations",
         "drift",
+        "deliveries",
+        "incidents",
         "changes",
     ] {
         assert!(document["paths"].get(format!("/fleet/v1/{path}")).is_some(), "{path}");
@@ -336,6 +338,91 @@ async fn what_the_dashboard_lists() -> Result<()> {
         (&remote["labels"]["team"], &remote["ready"]["message"]),
         (&json!("web"), &json!("no such file"))
     );
+    Ok(())
+}
+
+/// Sources of several kinds, of which two have been fetched.
+const SOURCES: &str = r#"
+apiVersion: v1
+kind: Namespace
+metadata: {name: other}
+---
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: GitRepository
+metadata: {name: web, namespace: default, labels: {team: web}}
+spec: {interval: 5m, url: "https://git.example.com/web"}
+---
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: Bucket
+metadata: {name: web, namespace: default}
+spec: {interval: 5m, suspend: true, provider: generic, endpoint: "s3.example.com/", bucketName: web}
+---
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: HelmRepository
+metadata: {name: charts, namespace: other}
+spec: {interval: 5m, url: "https://charts.example.com"}
+---
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: HelmChart
+metadata: {name: nginx, namespace: other}
+spec: {interval: 5m, chart: nginx, sourceRef: {kind: HelmRepository, name: charts}}
+"#;
+
+#[tokio::test]
+async fn sources_of_all_kinds_are_one_list() -> Result<()> {
+    let site = Site::new().await?;
+    let replica = site.replica().await?;
+    replica.kubectl.apply(SOURCES).await?;
+    let status = json!({
+        "artifact": { "revision": "main@sha1:1234", "lastUpdateTime": "2026-01-02T03:04:05Z" },
+        "conditions": [{ "type": "Ready", "status": "True", "reason": "Succeeded", "message": "stored" }],
+    });
+    sqlx::query(
+        "UPDATE resource SET object = jsonb_set(object, '{status}', $1) WHERE kind = 'GitRepository'",
+    )
+    .bind(&status)
+    .execute(&mut site.database.connect().await?)
+    .await?;
+    for (query, want) in [
+        ("", vec!["Bucket web", "GitRepository web", "HelmRepository charts", "HelmChart nginx"]),
+        ("?kind=HelmChart", vec!["HelmChart nginx"]),
+        ("?namespace=other", vec!["HelmRepository charts", "HelmChart nginx"]),
+        ("?name=ar", vec!["HelmRepository charts"]),
+        ("?state=Suspended", vec!["Bucket web"]),
+        ("?state=True", vec!["GitRepository web"]),
+        ("?state=Unknown&namespace=default", vec![]),
+    ] {
+        let found = get(&replica, &format!("/fleet/v1/sources{query}")).await?;
+        let items = found["items"].as_array().context("items")?;
+        let names: Vec<String> = items
+            .iter()
+            .filter_map(|item| Some(format!("{} {}", item["kind"].as_str()?, item["name"].as_str()?)))
+            .collect();
+        assert_eq!(names, want, "{query}");
+    }
+    // Page by page, none twice.
+    let (mut path, mut all) = ("/fleet/v1/sources?limit=1".to_owned(), Vec::new());
+    loop {
+        let page = get(&replica, &path).await?;
+        all.extend(page["items"].as_array().context("items")?.clone());
+        let Some(next) = page["continue"].as_str() else { break };
+        path = format!("/fleet/v1/sources?limit=1&continue={next}");
+    }
+    assert_eq!(all.len(), 4, "{all:#?}");
+    assert_eq!(all[0]["address"], "s3.example.com/web");
+    let mut git = all[1].clone();
+    assert_eq!(git["ready"]["message"], "stored");
+    git["ready"] = json!({});
+    assert_eq!(
+        git,
+        json!({
+            "kind": "GitRepository", "apiVersion": "source.toolkit.fluxcd.io/v1", "resource": "gitrepositories",
+            "namespace": "default", "name": "web", "labels": { "team": "web" }, "address": "https://git.example.com/web",
+            "revision": "main@sha1:1234", "fetched": "2026-01-02T03:04:05Z", "suspended": false, "ready": {},
+        })
+    );
+    let unknown = get(&replica, "/fleet/v1/sources?kind=Kustomization").await.unwrap_err();
+    assert!(unknown.to_string().contains("404"), "{unknown}");
     Ok(())
 }
 

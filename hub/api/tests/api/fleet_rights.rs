@@ -26,6 +26,8 @@ fn objects() -> String {
              spec: {{interval: 5m, url: \"https://git.example.com/{team}\"}}\n---\n\
              apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {{name: web, namespace: {team}}}\n\
              spec: {{interval: 5m, prune: true, clusterRef: {{name: edge-1}}, sourceRef: {{kind: GitRepository, name: web}}}}\n---\n\
+             apiVersion: notification.toolkit.fluxcd.io/v1beta3\nkind: Alert\nmetadata: {{name: all, namespace: {team}}}\n\
+             spec: {{providerRef: {{name: chat}}, eventSources: [{{kind: Kustomization, name: web}}], group: {{}}}}\n---\n\
              apiVersion: v1\nkind: Event\nmetadata: {{name: web, namespace: {team}}}\n\
              involvedObject: {{kind: Kustomization, namespace: {team}, name: web}}\nreason: Tried\nmessage: It was tried.\n\
              type: Normal\nlastTimestamp: \"2026-01-02T03:04:05Z\"\n---\n"
@@ -34,7 +36,8 @@ fn objects() -> String {
     text
 }
 
-/// What agents would have left: two objects of each team on `edge-1`, of which one was changed there, and an attempt.
+/// What agents would have left: two objects of each team on `edge-1`, of which one was changed there, and an attempt; and what its Alert told
+/// of that.
 async fn history(site: &Site, replica: &Replica) -> Result<()> {
     let uid = |object: &Value| -> Result<sqlx::types::Uuid> {
         Ok(object["metadata"]["uid"].as_str().context("a uid")?.parse()?)
@@ -72,6 +75,24 @@ async fn history(site: &Site, replica: &Replica) -> Result<()> {
         .bind(applier)
         .bind(cluster)
         .bind(format!("of-{team}"))
+        .execute(&mut database)
+        .await?;
+        let alert = uid(&replica.kubectl.get(&["alert", "all", "-n", team]).await?)?;
+        let about = json!({ "involvedObject": { "kind": "Kustomization", "namespace": team, "name": "web" }, "message": "it fails" });
+        sqlx::query("INSERT INTO delivery (alert, news, key, event, made_at) VALUES ($1, 1, '', $2, now())")
+            .bind(alert)
+            .bind(&about)
+            .execute(&mut database)
+            .await?;
+        sqlx::query(
+            "WITH opened AS (INSERT INTO incident (alert, cause, first, opened_at, look_at) VALUES ($1, '', $2, now(), now())
+                             RETURNING id)
+             INSERT INTO incident_member (incident, kind, namespace, name, cluster, fails)
+             SELECT id, 'Kustomization', $3, 'web', 'edge-1', true FROM opened",
+        )
+        .bind(alert)
+        .bind(&about)
+        .bind(team)
         .execute(&mut database)
         .await?;
     }
@@ -127,12 +148,15 @@ fn teams(items: &[Value]) -> Vec<String> {
 }
 
 /// The views that have rows of namespaces: how many rows each team has there, and by which parameter one asks for one namespace.
-const VIEWS: [(&str, usize, &str); 7] = [
+const VIEWS: [(&str, usize, &str); 10] = [
     ("/fleet/v1/appliers", 1, "namespace"),
     ("/fleet/v1/kustomizations", 1, "namespace"),
+    ("/fleet/v1/sources", 1, "namespace"),
     ("/fleet/v1/inventory", 2, "applierNamespace"),
     ("/fleet/v1/reconciliations", 1, "applierNamespace"),
     ("/fleet/v1/drift/objects", 1, "applierNamespace"),
+    ("/fleet/v1/deliveries", 1, "namespace"),
+    ("/fleet/v1/incidents", 1, "namespace"),
     ("/fleet/v1/events?kind=Kustomization", 1, ""),
     // The applier and its source.
     ("/fleet/v1/health", 2, ""),

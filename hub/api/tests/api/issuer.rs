@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 /// How its keys are answered for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,8 +36,22 @@ pub(crate) enum Mode {
     Page,
 }
 
+/// How it answers for tokens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Given {
+    /// By this status and this body.
+    Answer(u16, String),
+    /// It takes the request and says nothing.
+    Hangs,
+    /// It sends 1 GB, as far as that is taken.
+    Huge,
+}
+
 struct State {
     mode: Mode,
+    given: Given,
+    /// The forms that tokens were asked for with, and the head of each.
+    forms: Vec<(String, String)>,
     keys: Value,
     /// How often its keys were asked for, or would have been.
     asked: usize,
@@ -94,7 +109,9 @@ impl Issuer {
             .with_single_cert(vec![own.cert.der().clone()], key)?;
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let state = State { mode: Mode::Serves, keys: json!({}), asked: 0, sent: 0 };
+        let given = Given::Answer(400, json!({ "error": "invalid_grant" }).to_string());
+        let state =
+            State { mode: Mode::Serves, given, forms: Vec::new(), keys: json!({}), asked: 0, sent: 0 };
         let issuer = Self {
             url: format!("https://{}", listener.local_addr()?),
             ca_pem: own.cert.pem(),
@@ -126,6 +143,55 @@ impl Issuer {
         self.lock().mode = mode;
     }
 
+    /// From now on it answers so for tokens.
+    pub(crate) fn give(&self, given: Given) {
+        self.lock().given = given;
+    }
+
+    /// The heads and the forms that tokens were asked for with.
+    pub(crate) fn forms(&self) -> Vec<(String, String)> {
+        self.lock().forms.clone()
+    }
+
+    /// Whether the request was for tokens, and what is to be done then.
+    async fn give_tokens(&self, stream: &mut TlsStream<TcpStream>, request: &mut Vec<u8>) -> Result<bool> {
+        if !request.starts_with(b"POST /token ") {
+            return Ok(false);
+        }
+        loop {
+            let text = String::from_utf8_lossy(request).into_owned();
+            if let Some((head, body)) = text.split_once("\r\n\r\n") {
+                let length = head.lines().find_map(|line| {
+                    line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok()
+                });
+                if body.len() >= length.unwrap_or(0_usize) {
+                    self.lock().forms.push((head.to_owned(), body.to_owned()));
+                    break;
+                }
+            }
+            let mut more = vec![0; 4096];
+            let read = stream.read(&mut more).await?;
+            anyhow::ensure!(read > 0, "the request ends early");
+            request.extend_from_slice(&more[..read]);
+        }
+        let given = self.lock().given.clone();
+        match given {
+            Given::Answer(status, body) => {
+                let text = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+                stream.write_all(text.as_bytes()).await?;
+            }
+            Given::Hangs => tokio::time::sleep(Duration::from_secs(60)).await,
+            Given::Huge => {
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000000\r\n\r\n").await?;
+                for _ in 0..10_000 {
+                    stream.write_all(&[b' '; 100_000]).await?;
+                    self.lock().sent += 100_000;
+                }
+            }
+        }
+        Ok(true)
+    }
+
     /// How often it was asked.
     pub(crate) fn asked(&self) -> usize {
         self.lock().asked
@@ -144,6 +210,10 @@ impl Issuer {
             if read == 0 {
                 return Ok(());
             }
+            request.truncate(read);
+            if self.give_tokens(&mut stream, &mut request).await? {
+                continue;
+            }
             let is_keys = request[..read].starts_with(b"GET /keys ");
             let (mode, keys) = {
                 let mut state = self.lock();
@@ -156,7 +226,11 @@ impl Issuer {
                 format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}", body.len())
             };
             let configuration = |issuer: &str, keys: &str| {
-                answer("200 OK", &json!({ "issuer": issuer, "jwks_uri": keys }).to_string())
+                let said = json!({
+                    "issuer": issuer, "jwks_uri": keys, "authorization_endpoint": format!("{url}/authorize"),
+                    "token_endpoint": format!("{url}/token"), "end_session_endpoint": format!("{url}/end"),
+                });
+                answer("200 OK", &said.to_string())
             };
             let at = format!("{url}/keys");
             let text = match mode {

@@ -153,11 +153,12 @@ async fn flux_kinds() -> Result<()> {
     assert_eq!(again.lines().filter(|line| line.ends_with(" unchanged")).count(), 7, "{again}");
     let warned = kubectl.command(&["annotate", "alert", "one", "a=b"]).output().await?;
     let warned = String::from_utf8_lossy(&warned.stderr).into_owned();
-    assert!(
-        warned
-            .contains("Warning: this version of Roadstead stores alerts but does not send notifications yet"),
-        "{warned}"
-    );
+    assert!(!warned.contains("Warning"), "{warned}");
+    // Version v1 is the same objects.
+    let newer = kubectl
+        .run(&["get", "alerts.v1.notification.toolkit.fluxcd.io", "one", "-o", "jsonpath={.apiVersion}"])
+        .await?;
+    assert_eq!(newer, "notification.toolkit.fluxcd.io/v1");
     for (good, bad, want) in [
         ("type: slack", "type: pigeon", "spec.type: Unsupported value: \"pigeon\""),
         ("oci://registry", "http://registry", "spec.url: Invalid value"),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use roadstead_tests::eventually;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -302,5 +302,32 @@ async fn a_watch_shows_changes_as_they_come() -> Result<()> {
         tokio::time::timeout(Duration::from_secs(60), async { tokio::join!(change, read) }).await?;
     changed?;
     read?;
+    Ok(())
+}
+
+/// kubectl makes quotas in protobuf.
+#[tokio::test]
+async fn quotas_are_made_and_described() -> Result<()> {
+    let site = Site::new().await?;
+    let replica = site.replica().await?;
+    let kubectl = &replica.kubectl;
+    let hard = "--hard=count/configmaps=1,count/sources.fleet.roadstead.dev=2";
+    kubectl.run(&["create", "quota", "team", hard]).await?;
+    kubectl.run(&["create", "configmap", "one"]).await?;
+    let error = kubectl.run(&["create", "configmap", "two"]).await.err().context("it is made")?.to_string();
+    ensure!(
+        error.contains("exceeded quota: team, requested: count/configmaps=1, used: count/configmaps=1"),
+        "{error}"
+    );
+    let told = kubectl.run(&["describe", "quota", "team"]).await?;
+    let numbers = |what: &str| {
+        let line = told.lines().find(|line| line.contains(what)).unwrap_or_default();
+        line.split_whitespace().skip(1).map(str::to_owned).collect::<Vec<_>>()
+    };
+    ensure!(numbers("count/configmaps") == ["1", "1"], "{told}");
+    ensure!(numbers("count/sources.fleet.roadstead.dev") == ["0", "2"], "{told}");
+    // What nothing here has is not passed over.
+    let scoped = ["create", "quota", "scoped", "--hard=count/configmaps=1", "--scopes=BestEffort"];
+    ensure!(kubectl.run(&scoped).await.is_err(), "a scope is passed over");
     Ok(())
 }

@@ -1,10 +1,13 @@
 //! The API as its users see it, a module for each part. One program: those of one module run while those of another wait.
 
 mod access;
+mod accounts;
 mod anonymous;
 mod apply;
 mod artifacts;
+mod audit;
 mod auth_commands;
+mod certificates;
 mod clients;
 mod fleet;
 mod fleet_rights;
@@ -16,12 +19,15 @@ mod kubectl;
 mod limits;
 mod lists;
 mod matrix;
+mod metrics;
 mod oidc;
+mod old_tokens;
 mod pages;
 mod rbac;
 mod records;
 mod sessions;
 mod set_aside;
+mod sign_in;
 #[path = "../support/mod.rs"]
 mod support;
 mod views;

@@ -307,7 +307,7 @@ async fn what_is_in_no_table_is_not_served() -> Result<()> {
         }
     }
     for path in [
-        "/metrics",
+        "/metrics/x",
         "/debug/pprof",
         "/fleet/v1",
         "/fleet/v1/other",

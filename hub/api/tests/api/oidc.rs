@@ -22,10 +22,10 @@ const REST: SignedDuration = SignedDuration::from_secs(11);
 
 /// A clock that is put forward.
 #[derive(Default)]
-struct Ahead(Mutex<SignedDuration>);
+pub(crate) struct Ahead(Mutex<SignedDuration>);
 
 impl Ahead {
-    fn by(&self, more: SignedDuration) {
+    pub(crate) fn by(&self, more: SignedDuration) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) += more;
     }
 }

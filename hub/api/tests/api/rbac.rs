@@ -280,7 +280,27 @@ async fn nobody_delegates_by_a_kustomization_without_the_right_to() -> Result<()
     kubectl.run(&binding).await?;
     let as_ada = [&["apply", "--server-side", "-f", "-"], &ADA[..]].concat();
     eventually("she may", PATIENCE, || async {
-        kubectl.run_with(&as_ada, &manifest("new", delegation)).await.map(drop)
+        kubectl.run_with(&as_ada, &manifest("new", ", delegation: {secrets: ['*']}")).await.map(drop)
+    })
+    .await?;
+    // Of what is beyond her own rights she delegates nothing.
+    for (beyond, why) in [
+        (
+            "{namespaces: {x: other}}",
+            r#"cannot create resource "secrets" in API group "" in the namespace "other""#,
+        ),
+        ("{clusters: [prod]}", r#"cannot use resource "clusters""#),
+        ("{clusters: ['*']}", r#"cannot use resource "clusters""#),
+    ] {
+        let delegation = format!(", delegation: {beyond}");
+        let error = kubectl.run_with(&as_ada, &manifest("beyond", &delegation)).await.err();
+        let error = error.context("it is refused")?.to_string();
+        ensure!(error.contains(why) && error.contains("spec.delegation."), "{beyond}: {error}");
+    }
+    let binding = ["create", "rolebinding", "ada", "--clusterrole=edit", "--user=ada", "-n", "other"];
+    kubectl.run(&binding).await?;
+    eventually("she may where she may write", PATIENCE, || async {
+        kubectl.run_with(&as_ada, &manifest("beyond", delegation)).await.map(drop)
     })
     .await
 }

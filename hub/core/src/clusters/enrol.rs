@@ -7,7 +7,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use roadstead_api::{Cluster, ConditionStatus, KindId};
 use roadstead_deploy::Join;
 use roadstead_hub_store::{Checked, Store, Stored, TokenKind};
-use roadstead_model::{AuditEntry, ClusterUid, KubeSystemUid, Reason};
+use roadstead_model::{AuditEntry, AuditOrigin, ClusterUid, KubeSystemUid, Reason};
 use serde_json::Value;
 use zeroize::Zeroizing;
 
@@ -66,6 +66,8 @@ pub struct Enrolment<'a> {
     pub csr_pem: &'a str,
     /// The uid of its cluster's `kube-system` namespace.
     pub kube_system_uid: &'a str,
+    /// Where the request comes from.
+    pub origin: AuditOrigin,
 }
 
 /// What an agent gets for it.
@@ -165,10 +167,10 @@ impl Enrolments {
     ///
     /// # Errors
     /// [`HubError::Unauthenticated`].
-    pub fn check_join_token(&self, token: &str) -> Result<(), HubError> {
+    pub fn check_join_token(&self, token: &str, origin: &AuditOrigin) -> Result<(), HubError> {
         match self.store.tokens().tell(TokenKind::Join, token) {
             Checked::Ours | Checked::Unchecked => Ok(()),
-            Checked::Foreign => Err(self.noted(refuse("is not known"))),
+            Checked::Foreign => Err(self.noted(refuse("is not known"), origin)),
         }
     }
 
@@ -185,9 +187,10 @@ impl Enrolments {
     }
 
     /// A refusal, of which the audit log tells.
-    fn noted(&self, refusal: HubError) -> HubError {
+    fn noted(&self, refusal: HubError, origin: &AuditOrigin) -> HubError {
         self.audit.note_refusal(AuditEntry {
             username: "system:anonymous".to_owned(),
+            origin: origin.clone(),
             verb: "enrol".to_owned(),
             kind: "JoinToken".to_owned(),
             detail: refusal.to_string(),
@@ -203,10 +206,10 @@ impl Enrolments {
     /// Where the token is unknown, expired or used, where the cluster is registered under another name already, or
     /// the certificate request is not one.
     pub async fn enrol(&self, request: &Enrolment<'_>) -> Result<Enrolled, HubError> {
-        self.check_join_token(request.token)?;
+        self.check_join_token(request.token, &request.origin)?;
         self.try_enrol(request).await.map_err(|error| match error {
             HubError::Unauthenticated(_) | HubError::Conflict { .. } | HubError::BadRequest(_) => {
-                self.noted(error)
+                self.noted(error, &request.origin)
             }
             error => error,
         })
@@ -255,6 +258,7 @@ impl Enrolments {
         .await?;
         tx.note(&AuditEntry {
             username: format!("system:roadstead:agent:{name}"),
+            origin: request.origin.clone(),
             verb: "enrol".to_owned(),
             group: KindId::Cluster.get().group().to_owned(),
             kind: KindId::Cluster.get().kind.to_owned(),

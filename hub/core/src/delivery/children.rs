@@ -480,6 +480,10 @@ fn not_ready(present: Option<&Stored>) -> Option<String> {
     if stored.deletion_timestamp.is_some() {
         return Some("it is being deleted".to_owned());
     }
+    // A chat that is down holds up no deployment; in Flux these say nothing at all.
+    if matches!(stored.kind, KindId::Provider | KindId::Alert) {
+        return None;
+    }
     let conditions = stored.object["status"]["conditions"].as_array();
     let Some(ready) = conditions.into_iter().flatten().find(|one| one["type"] == READY) else {
         // Of the other kinds nobody says yet how they are.
@@ -518,5 +522,26 @@ fn stays_fixed(fixed: Fixed, before: &Stored, after: &Stored) -> Result<(), HubE
             "a person made it, and the build would change its {field}: write it as the build has it, or annotate it: \
              {ADOPTED_BY}=NAMESPACE/NAME of the Kustomization that may"
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use roadstead_api::KindId;
+    use roadstead_hub_store::Stored;
+    use serde_json::json;
+
+    use super::not_ready;
+
+    #[test]
+    fn a_chat_that_is_down_holds_up_no_parent() {
+        let status = json!({ "conditions": [{ "type": "Ready", "status": "False", "message": "it answered HTTP 503" }] });
+        for (kind, waits) in [(KindId::Provider, false), (KindId::Alert, false), (KindId::Receiver, true)] {
+            for object in [json!({}), json!({ "status": status })] {
+                let stored = Stored::new(kind, "apps", "one", Timestamp::UNIX_EPOCH, object);
+                assert_eq!(not_ready(Some(&stored)).is_some(), waits, "{kind}");
+            }
+        }
     }
 }

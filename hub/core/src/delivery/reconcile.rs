@@ -5,13 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow::{Break, Continue};
-use std::sync::PoisonError;
-use std::time::Duration;
+use std::sync::{MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use roadstead_api::kustomization::DeletionPolicy;
 use roadstead_api::{AnyApplier, ApplierStatus, ConditionStatus, annotated};
-use roadstead_hub_plan::{AgentLink, Decision, Target, decide};
+use roadstead_hub_plan::{AgentLink, Decision, Target, Turns, decide};
 use roadstead_hub_store::{AttemptInputs, CachedBuild, Outcome, Stored, Tx};
 use roadstead_model::{
     AttemptKind, Capabilities, ChangeSet, ClusterUid, Digest, DispatchSpec, DriftMode, Queue, Reason,
@@ -57,7 +57,7 @@ impl Delivery {
     /// Where the database fails, or the object is not readable. What concerns the applier itself becomes its
     /// condition and is not an error.
     pub async fn process_applier(&self, uid: ResourceUid) -> Result<Timestamp, HubError> {
-        let now = self.clock.now();
+        let (now, began) = (self.clock.now(), Instant::now());
         let Some(Sight { seen, wanted }) = self.look(uid).await? else { return Ok(now + LONG) };
         if let Some(wanted) = wanted.filter(|_| !seen.situation.suspended && !seen.situation.deleting) {
             self.want(&seen, &wanted, now).await?;
@@ -92,14 +92,17 @@ impl Delivery {
                 Ok(until)
             }
             Decision::Reconcile { cluster, revision, artifact, news } => {
-                if seen.situation.is_only_requested(cluster)
-                    && let Some(turn) = self.wait_for_turn(&seen, now)
-                {
-                    return self.pace(&seen, turn, now).await;
-                }
                 let target =
                     ReconcileTarget { cluster, revision, artifact, news, rendered_by: BTreeMap::new() };
-                self.reconcile(&seen, target, now).await
+                if !seen.situation.is_only_requested(cluster) {
+                    return self.reconcile(&seen, target, now).await;
+                }
+                if let Some(turn) = self.wait_for_turn(&seen, now) {
+                    return self.pace(&seen, turn, now).await;
+                }
+                let next = self.reconcile(&seen, target, now).await;
+                self.turns().used(&seen.stored.namespace, began.elapsed());
+                next
             }
             Decision::Delete { cluster } => self.dispatch_delete(&seen, cluster, now).await,
             Decision::GiveUp { message } => {
@@ -111,10 +114,13 @@ impl Delivery {
 
     /// When it is this applier's turn, where that is later.
     fn wait_for_turn(&self, seen: &SeenApplier, now: Timestamp) -> Option<Timestamp> {
-        // Nothing under the lock can panic half-way through a change.
-        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         let newest = seen.situation.asked_for.first().copied();
-        turns.take(&seen.stored.namespace, seen.situation.uid, newest, now).err()
+        self.turns().take(&seen.stored.namespace, seen.situation.uid, newest, now).err()
+    }
+
+    fn turns(&self) -> MutexGuard<'_, Turns> {
+        // Nothing under the lock can panic half-way through a change.
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes what is asked for wait.
@@ -416,6 +422,8 @@ impl Delivery {
         })
         .await?;
         tx.commit().await?;
+        let took = Duration::try_from(self.clock.now().duration_since(now)).unwrap_or_default();
+        self.meters.reconciled(stored.uid, took);
         log::applier_failed(&seen.stored, &message);
         if matches!(reason, Reason::AccessDenied | Reason::ArtifactFailed) {
             // It is tried again by each pass over it, since what stands in its way is not its own: so it is not to be processed at once.

@@ -345,6 +345,9 @@ impl Delivery {
         }
         tx.commit().await?;
         let took = since(inputs.started, now);
+        if inputs.kind == AttemptKind::Apply {
+            self.meters.reconciled(stored.uid, took);
+        }
         match (succeeded, inputs.kind) {
             (true, AttemptKind::Apply) => log::applier_applied(&stored, took, &change_set),
             (true, AttemptKind::Delete) => log::applier_pruned(&stored, took, &change_set),

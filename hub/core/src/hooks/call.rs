@@ -7,7 +7,7 @@ use roadstead_hooks::{
     BadPayload, Call, NotProven, Payload, WebhookPath, is_always_read, is_cd_event, is_listened_to, payload,
 };
 use roadstead_hub_store::Stored;
-use roadstead_model::{AuditEntry, ResourceUid};
+use roadstead_model::{AuditEntry, AuditOrigin, ResourceUid};
 use serde_json::Value;
 
 use crate::HubError;
@@ -22,6 +22,7 @@ pub struct Called {
     pub(super) spec: ReceiverSpec,
     pub(super) credentials: Credentials,
     filters: Filters,
+    origin: AuditOrigin,
 }
 
 /// Why a call is not taken. The caller is told which of these, and no more.
@@ -66,6 +67,12 @@ impl Called {
     #[must_use]
     pub fn uid(&self) -> ResourceUid {
         self.stored.uid
+    }
+
+    /// It is called by a request from there.
+    #[must_use]
+    pub fn asked_from(self, origin: AuditOrigin) -> Self {
+        Self { origin, ..self }
     }
 
     /// Whether calls are taken: not while it is suspended, or not Ready.
@@ -140,7 +147,7 @@ impl Hooks {
             Ok(filters) => filters,
             Err(why) => return Err(HubError::Unavailable(why)),
         };
-        Ok(Some(Called { stored, spec, credentials, filters }))
+        Ok(Some(Called { stored, spec, credentials, filters, origin: AuditOrigin::default() }))
     }
 
     /// Checks that a call comes from whom it should. Nothing of its body is parsed for that.
@@ -161,6 +168,7 @@ impl Hooks {
         tracing::warn!(receiver = called.shown(), why = detail, "a call of a Receiver is not taken");
         self.audit.note_refusal(AuditEntry {
             username: "system:anonymous".to_owned(),
+            origin: called.origin.clone(),
             verb: "call".to_owned(),
             group: called.stored.kind.get().group().to_owned(),
             kind: called.stored.kind.get().kind.to_owned(),
@@ -181,13 +189,13 @@ impl Hooks {
         // What so many objects say is in memory for few calls at once.
         let _place = self.evaluations.acquire().await;
         let (candidates, mut failed) = self.candidates(&called).await?;
-        let Called { stored, filters, .. } = called;
+        let Called { stored, filters, origin, .. } = called;
         let seen = Seen { req, claims: proven.claims };
         // The memory of what was read is its request's; it goes on to its end where the caller leaves.
         let chosen = tokio::task::spawn_blocking(move || filters.choose(&seen, candidates)).await;
         let (chosen, why) = chosen.map_err(|_| HubError::Internal("a filter panicked".to_owned()))?;
         failed = failed.or(why);
-        let (objects, why) = self.wake(&stored, chosen).await;
+        let (objects, why) = self.wake(&stored, chosen, &origin).await;
         failed = failed.or(why);
         let acted = Acted { objects, in_full: failed.is_none() };
         if let Some(error) = failed {

@@ -63,7 +63,7 @@ impl Hooks {
         }
         for (index, resource) in spec.resources.iter().enumerate() {
             let namespace = resource.namespace.as_deref().unwrap_or(&stored.namespace);
-            if let Err(why) = self.access.may_wake_in(stored, namespace).await? {
+            if let Err(why) = self.access.may_use_in(stored, namespace).await? {
                 let why = format!("spec.resources[{index}]: namespace '{namespace}' {why}");
                 return Ok(Err((Reason::AccessDenied, why)));
             }

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use roadstead_api::{KindId, REQUEST_ANNOTATION, ReceiverResource};
 use roadstead_hub_store::{Filter, Part, Stored};
-use roadstead_model::{ResourceUid, chain};
+use roadstead_model::{AuditOrigin, ResourceUid, chain};
 use serde_json::{Value, json};
 
 use crate::HubError;
 use crate::hooks::Hooks;
 use crate::hooks::call::Called;
-use crate::identity::Identity;
+use crate::identity::{Identity, audit};
 use crate::objects::{managers, triggers};
 
 /// So many objects one call has reconciled at most.
@@ -37,7 +37,7 @@ impl Hooks {
                 continue;
             };
             for object in self.named(&called.stored, kind, resource).await? {
-                if let Err(why) = self.access.may_wake(&called.stored, &object).await? {
+                if let Err(why) = self.access.may_use(&called.stored, &object).await? {
                     failed = failed.or_else(|| Some(format!("spec.resources[{entry}]: {object} {why}")));
                 } else if found.len() == MOST {
                     return Ok((found, failed.or_else(|| Some(too_many()))));
@@ -90,9 +90,14 @@ impl Hooks {
     }
 
     /// Asks for a reconciliation of each of these; says of how many, and why not of the first of the others.
-    pub(super) async fn wake(&self, receiver: &Stored, objects: Vec<Stored>) -> (usize, Option<String>) {
+    pub(super) async fn wake(
+        &self,
+        receiver: &Stored,
+        objects: Vec<Stored>,
+        origin: &AuditOrigin,
+    ) -> (usize, Option<String>) {
         let (mut woken, mut failed, mut known) = (0, None, BTreeSet::new());
-        let who = Identity::receiver(&receiver.namespace, &receiver.name);
+        let who = Identity::receiver(&receiver.namespace, &receiver.name).asks_from(origin);
         for object in objects.into_iter().filter(|object| known.insert(object.uid)) {
             match self.wake_one(&who, object.uid).await {
                 Ok(()) => woken += 1,
@@ -119,7 +124,7 @@ impl Hooks {
         managers::note_hub(Some(&before), &mut after, now);
         tx.put(after.clone()).await?;
         triggers::on_change(&mut tx, Some(&before), Some(&after)).await?;
-        tx.audit(&who.recorded(), "reconcile", before.kind, &before.namespace, &before.name).await?;
+        tx.note(&audit::about(who, "reconcile", before.kind, &before.namespace, &before.name)).await?;
         tx.commit().await?;
         Ok(())
     }

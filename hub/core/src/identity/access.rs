@@ -1,13 +1,12 @@
 //! As whom a Kustomization acts: where its rights come from, which cluster and account it may have by them, and which
-//! credentials its sources may send where. The rules themselves are pure, in `hub/plan`; here is what they are asked about.
+//! credentials its sources may send where. What it may refer to is in [`super::references`]. The rules themselves are pure, in
+//! `hub/plan`; here is what they are asked about.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use roadstead_api::kustomization::KubeConfig;
 use roadstead_api::{AnyApplier, ApplierSpec, Cluster, ClusterAccessGrant, KindId};
-use roadstead_hub_plan::{
-    Account, Asked, ClusterAccess, Delegation, Denial, Grant, Referred, Rights, may_deploy, may_refer,
-};
+use roadstead_hub_plan::{Account, Asked, ClusterAccess, Delegation, Denial, Grant, Rights, may_deploy};
 use roadstead_hub_store::{Descent, Store, StoreError, Stored};
 use roadstead_model::Reason;
 use serde::Deserialize as _;
@@ -66,9 +65,9 @@ impl Standing {
 
 /// By which rights a Kustomization acts, and a source sends credentials.
 pub struct AccessRules {
-    store: Store,
+    pub(super) store: Store,
     /// Whether references across namespaces are off altogether, dependencies included.
-    no_cross_namespace_refs: bool,
+    pub(super) no_cross_namespace_refs: bool,
     /// The default service account.
     default_service_account: Option<String>,
 }
@@ -312,78 +311,6 @@ impl AccessRules {
         Ok(may.err().map(denied).into_iter().collect())
     }
 
-    /// Whether a Kustomization may refer to this; what lies in its family's namespaces is not another namespace's.
-    pub(crate) async fn may_refer_to(
-        &self,
-        from: &Stored,
-        standing: &Standing,
-        kind: KindId,
-        to: (&str, &str),
-    ) -> Result<Result<(), &'static str>, HubError> {
-        let what = if kind.is_applier() { Referred::Dependency } else { Referred::Source };
-        let verdict = may_refer(&from.namespace, to.0, what, !self.no_cross_namespace_refs);
-        let (Err(_), Ok(rights)) = (verdict, &standing.rights) else { return Ok(verdict) };
-        if !standing.is_child && !rights.reaches(to.0) {
-            return Ok(verdict);
-        }
-        // A child may use what lies beside its root, as its siblings there do.
-        if standing.is_child && to.0 == rights.root.0 {
-            return Ok(Ok(()));
-        }
-        let descent = self.store.descent(kind, to.0, to.1, MAX_DEPTH + 1).await?;
-        let root = descent.as_ref().and_then(|descent| descent.ancestors.last());
-        let is_family =
-            root.is_some_and(|root| (&root.namespace, &root.name) == (&rights.root.0, &rights.root.1));
-        Ok(if is_family { Ok(()) } else { verdict })
-    }
-
-    /// Whether a Receiver may ever have objects of this namespace reconciled: of its own, or, where a Kustomization made it, of those
-    /// that its family lies in ([`Self::may_wake`] says which).
-    pub(crate) async fn may_wake_in(
-        &self,
-        receiver: &Stored,
-        namespace: &str,
-    ) -> Result<Result<(), &'static str>, StoreError> {
-        let verdict = may_refer(&receiver.namespace, namespace, Referred::Source, false);
-        if verdict.is_err()
-            && self.root_of(receiver.kind, &receiver.namespace, &receiver.name).await?.is_some()
-        {
-            return Ok(Ok(()));
-        }
-        Ok(verdict)
-    }
-
-    /// Whether a Receiver may have this very object reconciled.
-    pub(crate) async fn may_wake(
-        &self,
-        receiver: &Stored,
-        object: &Stored,
-    ) -> Result<Result<(), &'static str>, StoreError> {
-        let verdict = may_refer(&receiver.namespace, &object.namespace, Referred::Source, false);
-        if verdict.is_ok() {
-            return Ok(verdict);
-        }
-        let Some(root) = self.root_of(receiver.kind, &receiver.namespace, &receiver.name).await? else {
-            return Ok(verdict);
-        };
-        // What lies beside the root, or is the root's own, as for its other children.
-        let is_family = root.0 == object.namespace
-            || self.root_of(object.kind, &object.namespace, &object.name).await? == Some(root);
-        Ok(if is_family { Ok(()) } else { verdict })
-    }
-
-    /// The namespace and the name of the Kustomization from which all that is above an object comes.
-    async fn root_of(
-        &self,
-        kind: KindId,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Option<(String, String)>, StoreError> {
-        let descent = self.store.descent(kind, namespace, name, MAX_DEPTH + 1).await?;
-        let root = descent.and_then(|descent| descent.ancestors.into_iter().next_back());
-        Ok(root.map(|root| (root.namespace, root.name)))
-    }
-
     /// Whether a Kustomization made an object, or took it over from a person.
     pub(crate) async fn is_written_by_git(&self, stored: &Stored) -> Result<bool, StoreError> {
         Ok(self.store.descent(stored.kind, &stored.namespace, &stored.name, 1).await?.is_some())
@@ -422,9 +349,11 @@ impl AccessRules {
         }
         let host = origin.split_once("://").map_or(origin.as_str(), |(_, host)| host);
         Ok(Err(format!(
-            "a Kustomization wrote this source, and Secret '{}/{}' was not used for {origin} before: to allow it to be \
+            "a Kustomization wrote this {}, and Secret '{}/{}' was not used for {origin} before: to allow it to be \
              sent there, annotate the Secret: {ALLOWED_HOSTS}={host}",
-            source.namespace, secret.name
+            if source.kind.is_source() { "source" } else { source.kind.get().kind },
+            source.namespace,
+            secret.name
         )))
     }
 }

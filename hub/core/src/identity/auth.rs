@@ -1,13 +1,14 @@
 //! Who asks, and whether they may.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
-use roadstead_api::{Kind, KindId, annotated};
+use roadstead_api::{AnyApplier, ChildRule, KINDS, Kind, KindId, annotated};
 use roadstead_hub_store::{Store, Stored, TokenText};
-use roadstead_model::ApplierRef;
+use roadstead_model::{ApplierRef, AuditOrigin};
 pub use roadstead_rbac::MASTERS;
 use roadstead_rbac::{
     Attributes, Decision, GrantError, Named, PolicyRule, Reach, Resource, User, Write, rule_allows,
@@ -16,13 +17,19 @@ use tokio::sync::watch;
 use zeroize::Zeroizing;
 
 use crate::HubError;
+use crate::address::named;
 use crate::clock::Clock;
 use crate::context::Context;
 use crate::identity::TokenOrder;
+use crate::identity::accounts::Accounts;
 use crate::identity::fixed;
 use crate::identity::issuers::Issuers;
+use crate::identity::old_tokens::OldTokenUses;
 use crate::identity::permissions::{AllowedRules, Granted, Permissions};
-use crate::identity::tokens::Tokens;
+use crate::identity::tokens::{OldToken, Tokens};
+
+/// An administrator's token that the hub makes by itself lasts for so long.
+pub const ADMIN_LIFE: Duration = Duration::from_secs(24 * 3600);
 
 /// All whom the hub knows.
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
@@ -45,6 +52,10 @@ pub struct Identity {
     pub extra: BTreeMap<String, Vec<String>>,
     /// Who really asks, where that one asked to be taken for this one.
     pub impersonator: Option<String>,
+    /// Where the request comes from, for the record.
+    pub origin: AuditOrigin,
+    /// What this one came with, where that is to be replaced.
+    pub old_token: Option<OldToken>,
     /// The stored roles and bindings; none where nothing is allowed by them.
     permissions: Granted,
 }
@@ -59,6 +70,8 @@ impl Identity {
             groups,
             extra: BTreeMap::new(),
             impersonator: None,
+            origin: AuditOrigin::default(),
+            old_token: None,
             permissions: Granted::default(),
         }
     }
@@ -87,6 +100,13 @@ impl Identity {
     /// This one, with what the stored roles and bindings allow.
     pub(super) fn with(mut self, permissions: &Arc<Permissions>) -> Self {
         self.permissions = Granted(Some(Arc::clone(permissions)));
+        self
+    }
+
+    /// This one, who asks in a request that comes from there. An administrator's credential is noted.
+    #[must_use]
+    pub fn asks_from(mut self, origin: &AuditOrigin) -> Self {
+        self.origin = AuditOrigin { administrator: self.is_master(), ..origin.clone() };
         self
     }
 
@@ -315,7 +335,44 @@ impl Identity {
         if is_same || !(delegates(after) || before.is_some_and(delegates)) {
             return Ok(());
         }
-        self.authorize("delegate", after.kind.get(), "", &after.namespace, &after.name)
+        self.authorize("delegate", after.kind.get(), "", &after.namespace, &after.name)?;
+        self.check_delegated(after)
+    }
+
+    /// Nobody delegates what they may not do themselves: to use Clusters, to write what children are in other namespaces, and to read
+    /// Secrets and ConfigMaps. Which accounts of a cluster there are is for the Cluster's `spec.access`.
+    fn check_delegated(&self, after: &Stored) -> Result<(), HubError> {
+        let Some(delegation) = after.decode::<AnyApplier>()?.spec.delegation else { return Ok(()) };
+        let may = |field: &str, verb: &str, kind: KindId, namespace: &str, name: &str| {
+            // All of them, by no name.
+            let name = if name == "*" { "" } else { name };
+            self.authorize(verb, kind.get(), "", namespace, name).map_err(|error| match error {
+                HubError::Forbidden(why) => HubError::Forbidden(format!(
+                    "{why}: spec.delegation.{field} of {} asks for it",
+                    named(after.kind.get(), &after.name)
+                )),
+                error => error,
+            })
+        };
+        for cluster in &delegation.clusters {
+            may("clusters", "use", KindId::Cluster, "", cluster)?;
+        }
+        let places: BTreeSet<&str> = delegation.namespaces.values().map(String::as_str).collect();
+        let own = after.namespace.as_str();
+        for place in places.iter().filter(|place| **place != own) {
+            for kind in KINDS.iter().filter(|kind| kind.namespaced() && kind.child != ChildRule::Never) {
+                for verb in ["create", "patch", "delete"] {
+                    may("namespaces", verb, kind.id, place, "")?;
+                }
+            }
+        }
+        for secret in &delegation.secrets {
+            for place in places.iter().copied().chain([own]) {
+                may("secrets", "get", KindId::Secret, place, secret)?;
+                may("secrets", "get", KindId::ConfigMap, place, secret)?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether this identity may write an applier that deploys to this cluster, the default one included: that needs the verb `use` on
@@ -342,13 +399,13 @@ impl Identity {
     }
 
     /// Whether this is an applier that writes its children.
-    fn is_applier(&self) -> bool {
+    pub(super) fn is_applier(&self) -> bool {
         self.is_in(APPLIERS) && self.username.starts_with(APPLIER_USER)
     }
 }
 
 /// Whether an applier asks for the same as before, a field of its spec aside.
-fn wants_the_same(before: &Stored, after: &Stored, aside: Option<&str>) -> bool {
+pub(super) fn wants_the_same(before: &Stored, after: &Stored, aside: Option<&str>) -> bool {
     let spec = |stored: &Stored| {
         let mut spec = stored.object["spec"].clone();
         if let (Some(fields), Some(aside)) = (spec.as_object_mut(), aside) {
@@ -379,8 +436,10 @@ pub fn account_user(namespace: &str, name: &str) -> Identity {
 pub struct Authenticator {
     pub(super) store: Store,
     pub(super) clock: Arc<dyn Clock>,
-    tokens: Arc<Tokens>,
-    issuers: Issuers,
+    pub(super) tokens: Arc<Tokens>,
+    pub(super) issuers: Issuers,
+    pub(super) accounts: Accounts,
+    old_tokens: OldTokenUses,
     pub(super) permissions: Arc<Permissions>,
 }
 
@@ -391,6 +450,8 @@ impl Authenticator {
             clock: Arc::clone(&context.clock),
             tokens: Arc::clone(tokens),
             issuers: Issuers::new(context),
+            accounts: Accounts::new(context),
+            old_tokens: OldTokenUses::default(),
             permissions: Arc::new(Permissions::new(context)),
         }
     }
@@ -400,19 +461,23 @@ impl Authenticator {
         self.issuers.refresh();
     }
 
-    /// Whom a bearer token stands for: one of the hub's own, or of an issuer that is trusted. One of the hub's own that was taken back may still be taken for two seconds.
+    /// Whom a bearer token stands for: one of the hub's own, of one of its service accounts, or of an issuer that is trusted. One of the
+    /// hub's own that was taken back, or whose account is gone, may still be taken for two seconds.
     ///
     /// # Errors
     /// [`HubError::Unauthenticated`] where it is unknown or expired, [`HubError::TooMany`] where as many tokens are being
     /// looked up as may.
     pub async fn authenticate(&self, token: &str) -> Result<Identity, HubError> {
         let now = self.clock.now();
-        let identity = if self.issuers.may_know(token) {
-            self.issuers.identity(token, now).await?
+        let identity = if self.accounts.may_know(token) {
+            self.accounts.identity(token, now).await?
         } else {
-            self.tokens.identity(&self.store, token, now).await?
+            self.of_no_account(token, now).await?
         };
         let identity = identity.ok_or_else(|| HubError::Unauthenticated("Unauthorized".to_owned()))?;
+        if let Some(token) = &identity.old_token {
+            self.old_tokens.count(token, &identity.username, now);
+        }
         self.permitted(identity).await
     }
 
@@ -429,16 +494,24 @@ impl Authenticator {
     /// use for answers that hold no data, while the database is away.
     #[must_use]
     pub fn was_given_out(&self, token: &str) -> bool {
-        self.tokens.was_good(&self.store, token, self.clock.now())
+        let now = self.clock.now();
+        self.tokens.was_good(&self.store, token, now) || self.accounts.was_good(token, now)
     }
 
-    /// Makes an administrator's token: one that may do all, for 90 days.
+    /// Makes an administrator's token: one that may do all, for a day. Says when it ends.
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn create_admin_token(&self) -> Result<Zeroizing<String>, HubError> {
-        let token = self.order_token(&Identity::hub(), TokenOrder::default()).await?.token;
-        Ok(Zeroizing::new(token.expose().to_owned()))
+    pub async fn create_admin_token(&self) -> Result<(Zeroizing<String>, Timestamp), HubError> {
+        let order = TokenOrder { lasts: Some(ADMIN_LIFE), ..TokenOrder::default() };
+        let made = self.order_token(&Identity::hub(), order).await?;
+        Ok((Zeroizing::new(made.token.expose().to_owned()), made.expires))
+    }
+
+    /// How often tokens without an end of their own were used since the start of this process.
+    #[must_use]
+    pub fn old_token_uses(&self) -> u64 {
+        self.old_tokens.uses()
     }
 
     /// Makes a bearer token. Its text is given out here and never again.

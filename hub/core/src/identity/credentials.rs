@@ -10,7 +10,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use crate::HubError;
-use crate::identity::audit::authorize_path;
+use crate::identity::audit::{self, authorize_path};
 use crate::identity::impersonate::may_be;
 use crate::identity::{Authenticator, Identity, MASTERS};
 
@@ -61,6 +61,8 @@ pub struct TokenItem {
     pub expires: Option<String>,
     /// When it was used last, to the hour.
     pub last_used: Option<String>,
+    /// It had no end when an older version made it: it is to be replaced.
+    pub had_no_end: bool,
     /// It is a service account's, and ends with that.
     pub service_account: bool,
     /// Whether it is taken: somebody who is not a hub with this key may have written it into the database.
@@ -76,6 +78,7 @@ impl From<TokenInfo> for TokenItem {
             created: info.created.to_string(),
             expires: info.expires.map(|at| at.to_string()),
             last_used: info.last_used.map(|at| at.to_string()),
+            had_no_end: info.had_no_end,
             service_account: info.account,
             valid: info.signed,
         }
@@ -165,32 +168,14 @@ impl Authenticator {
     pub async fn token_end(&self, token: &str) -> Result<Option<Option<Timestamp>>, HubError> {
         Ok(self.store.token_user(&TokenHash::of(token), self.clock.now()).await?.map(|user| user.expires_at))
     }
-
-    /// Says in the log which tokens never end: those of versions that made such.
-    ///
-    /// # Errors
-    /// Where the database fails.
-    pub async fn warn_of_endless_tokens(&self) -> Result<(), HubError> {
-        let tokens = self.store.list_tokens(false).await?;
-        let endless = tokens.iter().filter(|token| token.expires.is_none() && token.signed).count();
-        if endless > 0 {
-            tracing::warn!(
-                tokens = endless,
-                "tokens created before this version never expire: see `roadstead token list`, create new ones with \
-                 `roadstead token create`, and revoke the old ones with `roadstead token revoke`"
-            );
-        }
-        Ok(())
-    }
 }
 
 fn about_token(who: &Identity, verb: &str, id: Uuid, detail: String) -> AuditEntry {
     AuditEntry {
-        username: who.recorded().into_owned(),
         verb: verb.to_owned(),
         kind: "AccessToken".to_owned(),
         name: id.to_string(),
         detail,
-        ..AuditEntry::default()
+        ..audit::by(who)
     }
 }

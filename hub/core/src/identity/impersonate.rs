@@ -62,8 +62,18 @@ impl Authenticator {
         if !taken.groups.iter().any(|group| others.contains(&group.as_str())) {
             taken.groups.push(class.to_owned());
         }
-        (taken.uid, taken.extra, taken.impersonator) = (wanted.uid, wanted.extra, Some(who.username));
+        (taken.uid, taken.extra) = (wanted.uid, wanted.extra);
+        (taken.impersonator, taken.origin) = (Some(who.username), who.origin);
+        taken.old_token = who.old_token;
         self.permitted(taken).await
+    }
+
+    /// Who has not shown who he is.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn anonymous(&self) -> Result<Identity, HubError> {
+        self.permitted(Identity::user(ANONYMOUS, vec![UNAUTHENTICATED.to_owned()])).await
     }
 
     /// A user by name and groups, for questions about what others may do.

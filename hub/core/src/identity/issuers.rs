@@ -71,6 +71,22 @@ impl Issuers {
         self.publishers.iter().for_each(|publisher| publisher.refresh(FRESH));
     }
 
+    /// How one of them is asked, by its URL; none where it is not trusted.
+    pub(super) fn publisher(&self, issuer: &str) -> Option<&Arc<Publisher>> {
+        self.publishers.get(self.configuration.issuer(issuer)?)
+    }
+
+    /// Whether two names are of one issuer that is trusted.
+    pub(super) fn are_one(&self, one: &str, other: &str) -> bool {
+        let place = self.configuration.issuer(one);
+        place.is_some() && place == self.configuration.issuer(other)
+    }
+
+    /// The only authorities that may vouch for the servers of one of them, as PEM.
+    pub(super) fn authority(&self, issuer: &str) -> Option<&str> {
+        self.configuration.issuers().get(self.configuration.issuer(issuer)?)?.certificate_authority()
+    }
+
     /// Whether a text may be a token of one of them: the hub's own tokens have another form.
     pub(crate) fn may_know(&self, text: &str) -> bool {
         !self.publishers.is_empty() && Token::is_like(text)
@@ -181,7 +197,7 @@ impl Unknown {
 
 /// How much was told within a minute.
 #[derive(Default)]
-struct Told {
+pub(super) struct Told {
     since: Timestamp,
     lines: u32,
     untold: u64,
@@ -192,7 +208,7 @@ impl Told {
     const PERIOD: SignedDuration = SignedDuration::from_mins(1);
 
     /// Whether one more is told, and how many before it were not.
-    fn tell(&mut self, now: Timestamp) -> Option<u64> {
+    pub(super) fn tell(&mut self, now: Timestamp) -> Option<u64> {
         let age = now.duration_since(self.since);
         if age.is_negative() || age >= Self::PERIOD {
             (self.since, self.lines) = (now, 0);

@@ -11,6 +11,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use roadstead_hub_store::{Checked, Store, TokenHash, TokenKind};
 use tokio::sync::{Semaphore, SemaphorePermit};
+use uuid::Uuid;
 
 use crate::HubError;
 use crate::identity::Identity;
@@ -29,6 +30,28 @@ pub(super) const MOST_REFUSED: usize = 1_000;
 
 /// How long a look-up waits for its turn.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A token of a version that made tokens without an end. Its uses are warned about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OldToken {
+    /// Its id.
+    pub id: Uuid,
+    /// Until when it is taken.
+    pub until: Option<Timestamp>,
+}
+
+impl OldToken {
+    /// What whoever uses it is told.
+    #[must_use]
+    pub fn warning(&self) -> String {
+        let until = self.until.map_or_else(String::new, |until| format!(" and is taken until {until}"));
+        format!(
+            "the token {} was made by a version whose tokens had no end{until}: make another one with `roadstead token create`, \
+             and revoke this one",
+            self.id
+        )
+    }
+}
 
 /// Look-ups of one sort: so many at once, so many that wait, and none beyond.
 pub(crate) struct Room {
@@ -113,7 +136,10 @@ impl Tokens {
             return Ok(None);
         };
         let until = user.expires_at.map_or(until, |end| end.min(until));
-        let identity = Identity::authenticated(&user.username, user.groups);
+        let mut identity = Identity::authenticated(&user.username, user.groups);
+        if let Some(id) = user.had_no_end {
+            identity.old_token = Some(OldToken { id, until: user.expires_at });
+        }
         self.known.put(hash, identity.clone(), until, now);
         Ok(Some(identity))
     }
@@ -159,8 +185,12 @@ impl<T: Clone> Memory<T> {
         self.lock().get(hash).filter(|(_, until)| holds(*until, now)).map(|(found, _)| found.clone())
     }
 
-    fn was_there(&self, hash: &TokenHash, now: Timestamp) -> bool {
+    pub(super) fn was_there(&self, hash: &TokenHash, now: Timestamp) -> bool {
         self.lock().get(hash).is_some_and(|(_, until)| *until + ONCE_GOOD > now)
+    }
+
+    pub(super) fn forget(&self, hash: &TokenHash) {
+        self.lock().remove(hash);
     }
 
     pub(super) fn put(&self, hash: TokenHash, found: T, until: Timestamp, now: Timestamp) {

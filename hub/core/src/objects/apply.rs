@@ -96,7 +96,7 @@ impl Objects {
         guard(Some(&before), &after)?;
         who.check_grant(&address.name, Some(&before), &after)?;
         who.check_use(Some(&before), &after)?;
-        let (after, action) = save(tx, who, "patch", &before, after, options.dry_run).await?;
+        let (after, action) = save(&self.audit, tx, (who, "patch"), &before, after, options.dry_run).await?;
         if options.dry_run || action == Action::Unchanged {
             self.audit.note_read(who, "get", address).await?;
         }

@@ -9,8 +9,9 @@ use jiff::Timestamp;
 use roadstead_api::{
     Condition, ConditionStatus, Event as EventObject, EventSource, KindId, ObjectMeta, ObjectReference, Time,
 };
-use roadstead_hub_store::{HeldNamespace, StoreError, Stored, Tx};
+use roadstead_hub_store::{HeldNamespace, NewsItem, StoreError, Stored, Tx};
 use roadstead_model::{Action, Digest, ObjectResult, Reason};
+use roadstead_notify::{Event as Told, Involved, Level};
 
 use crate::HubError;
 use crate::objects::conditions::{ready, shortened};
@@ -65,15 +66,10 @@ pub(crate) async fn note(
     if tx.hold_namespace(namespace).await? != HeldNamespace::Open {
         return Ok(());
     }
-    let name = name(about, type_, reason, message);
-    if let Some(before) = tx.get(KindId::Event, namespace, &name).await? {
-        let mut again = before.clone();
-        let count = before.object["count"].as_i64().unwrap_or(1).saturating_add(1);
-        again.object["count"] = count.into();
-        again.object["lastTimestamp"] = Time(now).to_string().into();
-        managers::note_hub(Some(&before), &mut again, now);
-        return tx.put(again).await;
+    if let Some(news) = news(about, type_, reason, message, now) {
+        tx.tell(news);
     }
+    let name = name(about, type_, reason, message);
     let kind = about.kind.get();
     let event = EventObject {
         api_version: "v1".to_owned(),
@@ -101,7 +97,62 @@ pub(crate) async fn note(
         .map_err(|error| StoreError::Corrupt { what: "write an event", why: error.to_string() })?;
     let mut first = Stored::new(KindId::Event, namespace, &name, now, object);
     managers::note_hub(None, &mut first, now);
-    tx.put(first).await
+    // Most are new.
+    if tx.put_new(first).await? {
+        return Ok(());
+    }
+    let Some(before) = tx.get(KindId::Event, namespace, &name).await? else { return Ok(()) };
+    let mut again = before.clone();
+    let count = before.object["count"].as_i64().unwrap_or(1).saturating_add(1);
+    again.object["count"] = count.into();
+    again.object["lastTimestamp"] = Time(now).to_string().into();
+    managers::note_hub(Some(&before), &mut again, now);
+    tx.put(again).await
+}
+
+/// The event for Alerts that listen to the object; none of kinds that no Alert can name.
+fn news(about: &Stored, type_: &str, reason: &str, message: &str, now: Timestamp) -> Option<NewsItem> {
+    if !about.kind.is_in_pipeline() && about.kind != KindId::ArtifactGenerator {
+        return None;
+    }
+    let kind = about.kind.get();
+    let severity = if type_ == "Warning" { Level::Error } else { Level::Info };
+    let mut metadata = annotations(about);
+    if about.kind.is_applier() && reason == Reason::ReconciliationSucceeded.as_str() {
+        // As Flux marks what closes a reconciliation: it is for commit statuses and programs, and chats hear of it after a failure.
+        metadata.insert(format!("{}/commit_status", kind.group()), "update".to_owned());
+    }
+    let event = Told {
+        involved_object: Involved {
+            api_version: kind.versions[0].api_version(),
+            kind: kind.kind.to_owned(),
+            name: about.name.clone(),
+            namespace: about.namespace.clone(),
+            uid: about.uid.to_string(),
+            resource_version: String::new(),
+        },
+        severity,
+        timestamp: Time(now).to_string(),
+        message: message.to_owned(),
+        reason: reason.to_owned(),
+        metadata,
+        reporting_controller: COMPONENT.to_owned(),
+        reporting_instance: String::new(),
+        incident: None,
+    };
+    Some(NewsItem {
+        kind: kind.kind.to_owned(),
+        namespace: about.namespace.clone(),
+        name: about.name.clone(),
+        is_error: severity == Level::Error,
+        event: serde_json::to_value(&event).ok()?,
+        labels: about.labels(),
+        cluster: about
+            .object
+            .pointer("/spec/clusterRef/name")
+            .and_then(|name| name.as_str())
+            .map(str::to_owned),
+    })
 }
 
 /// What a reconciliation changed on its cluster and on the hub, as Flux tells it: `Deployment/apps/web configured`, and what it deleted in an

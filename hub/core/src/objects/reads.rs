@@ -5,7 +5,7 @@
 //! goes on as of now.
 
 use bytes::Bytes;
-use roadstead_api::{Version, from_storage};
+use roadstead_api::{KindId, Version, from_storage};
 use roadstead_hub_store::{Event, EventType, Filter, Listed, Part, Stored, WatchError, Watcher};
 use serde_json::Value;
 
@@ -183,6 +183,14 @@ impl Objects {
     ) -> Result<ListEnd, HubError> {
         who.authorize("list", address.kind.get(), "", &address.namespace, options.only_name())?;
         self.audit.note_read(who, "list", address).await?;
+        if address.kind == KindId::ResourceQuota {
+            let (quotas, end) = self.list_stored(address, options).await?;
+            for mut stored in quotas {
+                self.count_used(&mut stored).await?;
+                each(shown(stored, address.version));
+            }
+            return Ok(end);
+        }
         self.list_each(address, options, |stored| each(shown(stored, address.version))).await
     }
 

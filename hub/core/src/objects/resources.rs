@@ -9,10 +9,12 @@ use serde_json::Value;
 use crate::HubError;
 use crate::address::{Address, named};
 use crate::identity::auth::Identity;
+use crate::identity::{AuditLog, references};
+use crate::objects::changed::Change;
 use crate::objects::forms::{self, FieldValidation, Part};
 use crate::objects::managers::{self, Writer};
 use crate::objects::reads::{ListOptions, ObjectList};
-use crate::objects::{Objects, triggers};
+use crate::objects::{Objects, quota, triggers};
 
 /// Namespaces that every hub has, and that cannot be deleted.
 pub const NAMESPACES: [&str; 2] = ["default", "roadstead-system"];
@@ -140,7 +142,8 @@ impl Objects {
     ) -> Result<Value, HubError> {
         who.authorize("get", address.kind.get(), subresource, &address.namespace, &address.name)?;
         let stored = self.store.get(address.kind, &address.namespace, &address.name).await?;
-        let stored = stored.ok_or_else(|| address.not_found())?;
+        let mut stored = stored.ok_or_else(|| address.not_found())?;
+        self.count_used(&mut stored).await?;
         self.audit.note_read(who, "get", address).await?;
         Ok(forms::show(&stored, address.version))
     }
@@ -198,11 +201,13 @@ impl Objects {
         who.check_use(None, &stored)?;
         if stored.kind.get().namespaced() {
             require_namespace(&mut tx, &address.namespace).await?;
+            quota::admit(&mut tx, &stored).await?;
         }
         put(&mut tx, &stored).await?;
+        references::note(&mut tx, who, None, &stored).await?;
         triggers::on_change(&mut tx, None, Some(&stored)).await?;
-        tx.audit(&who.recorded(), "create", stored.kind, &stored.namespace, &stored.name).await?;
-        finish(tx, &mut stored, dry_run).await?;
+        let entry = self.audit.of_change(&tx, who, "create", (None, Some(&stored)));
+        write_down(&self.audit, tx, entry, &mut stored, dry_run).await?;
         Ok(forms::show(&stored, address.version))
     }
 
@@ -279,7 +284,7 @@ impl Objects {
         managers::note(Some(&before), &mut after, requested, writer);
         who.check_grant(&address.name, Some(&before), &after)?;
         who.check_use(Some(&before), &after)?;
-        let (after, action) = save(tx, who, verb, &before, after, options.dry_run).await?;
+        let (after, action) = save(&self.audit, tx, (who, verb), &before, after, options.dry_run).await?;
         if options.dry_run || action == Action::Unchanged {
             // It was shown, and nothing was written that tells of it.
             self.audit.note_read(who, "get", address).await?;
@@ -327,7 +332,7 @@ impl Objects {
         } else {
             Fate::Gone(after)
         };
-        let after = write(tx, who, "delete", &before, fate, options.dry_run).await?;
+        let after = write(&self.audit, tx, (who, "delete"), &before, fate, options.dry_run).await?;
         if options.dry_run {
             self.audit.note_read(who, "get", address).await?;
         }
@@ -411,9 +416,9 @@ impl Objects {
 
 /// Writes what an object became, which may be its end; nothing where it is as it was. Says which of the two.
 pub(crate) async fn save(
+    audit: &AuditLog,
     tx: Tx,
-    who: &Identity,
-    verb: &str,
+    by: (&Identity, &str),
     before: &Stored,
     after: Stored,
     dry_run: bool,
@@ -422,7 +427,7 @@ pub(crate) async fn save(
         return Ok((before.clone(), Action::Unchanged));
     }
     let fate = if is_finished(&after) { Fate::Gone(after) } else { Fate::Stays(after) };
-    Ok((write(tx, who, verb, before, fate, dry_run).await?, Action::Configured))
+    Ok((write(audit, tx, by, before, fate, dry_run).await?, Action::Configured))
 }
 
 /// What becomes of an object.
@@ -435,36 +440,55 @@ enum Fate {
 
 /// Writes what became of an object, and all that follows from it. Returns the object with its new version.
 async fn write(
+    audit: &AuditLog,
     mut tx: Tx,
-    who: &Identity,
-    verb: &str,
+    (who, verb): (&Identity, &str),
     before: &Stored,
     fate: Fate,
     dry_run: bool,
 ) -> Result<Stored, HubError> {
-    let mut after = match fate {
+    let (mut after, entry) = match fate {
         Fate::Stays(after) => {
             put(&mut tx, &after).await?;
+            references::note(&mut tx, who, Some(before), &after).await?;
             triggers::on_change(&mut tx, Some(before), Some(&after)).await?;
-            after
+            let entry = audit.of_change(&tx, who, verb, (Some(before), Some(&after)));
+            (after, entry)
         }
         Fate::Gone(last) => {
             tx.remove(before.uid).await?;
             triggers::on_change(&mut tx, Some(before), None).await?;
-            last
+            (last, audit.of_change(&tx, who, verb, (Some(before), None)))
         }
     };
-    tx.audit(&who.recorded(), verb, before.kind, &before.namespace, &before.name).await?;
-    finish(tx, &mut after, dry_run).await?;
+    write_down(audit, tx, entry, &mut after, dry_run).await?;
     Ok(after)
 }
 
-async fn finish(tx: Tx, stored: &mut Stored, dry_run: bool) -> Result<(), HubError> {
+/// Ends a write with its entry of the audit log; a dry run ends without one.
+async fn write_down(
+    audit: &AuditLog,
+    mut tx: Tx,
+    entry: Change,
+    stored: &mut Stored,
+    dry_run: bool,
+) -> Result<(), HubError> {
     if dry_run {
         // Dropping the transaction undoes it; what is shown is the object as it would be, with the version that it has.
         stored.write_metadata();
-    } else {
-        tx.commit().await?.stamp(stored);
+        return Ok(());
+    }
+    let noted = audit.note_change(&mut tx, &entry).await;
+    let done = match noted {
+        Ok(()) => tx.commit().await,
+        Err(error) => Err(error),
+    };
+    match done {
+        Ok(committed) => committed.stamp(stored),
+        Err(error) => {
+            audit.was_not_made(&entry);
+            return Err(error.into());
+        }
     }
     Ok(())
 }

@@ -3,9 +3,9 @@
 
 use jiff::Timestamp;
 use roadstead_api::{
-    AnyApplier, AnyApplierStatus, AnySource, AnySourceStatus, ArtifactGenerator, ArtifactGeneratorStatus,
-    Cluster, ClusterStatus, Condition, ConditionStatus, KindId, ManagementCluster, ManagementClusterStatus,
-    Receiver, ReceiverStatus, Typed,
+    Alert, AnyApplier, AnyApplierStatus, AnySource, AnySourceStatus, ArtifactGenerator,
+    ArtifactGeneratorStatus, Cluster, ClusterStatus, Condition, ConditionStatus, KindId, ManagementCluster,
+    ManagementClusterStatus, NotificationStatus, Provider, Receiver, ReceiverStatus, Typed,
 };
 use roadstead_hub_store::{StoreError, Stored, Tx, Whom};
 use roadstead_model::{Queue, ResourceUid};
@@ -126,62 +126,38 @@ impl HasStatus for AnySource {
     }
 }
 
-impl HasStatus for Cluster {
-    type Status = ClusterStatus;
+/// A kind that has its conditions at the top of its status.
+macro_rules! has_status {
+    ($kind:ty, $status:ty $(, $concerned:item)?) => {
+        impl HasStatus for $kind {
+            type Status = $status;
 
-    fn into_status(self) -> Option<Self::Status> {
-        self.status
-    }
+            fn into_status(self) -> Option<Self::Status> {
+                self.status
+            }
 
-    fn conditions(status: &Self::Status) -> &[Condition] {
-        &status.conditions
-    }
+            fn conditions(status: &Self::Status) -> &[Condition] {
+                &status.conditions
+            }
 
-    /// Whoever changes what others go by (an agent's session) says so.
-    fn concerned(_: &Self::Status, _: &Self::Status, _: i64) -> Whom {
-        Whom::default()
-    }
+            $($concerned)?
+        }
+    };
+    ($kind:ty, $status:ty; nobody is concerned) => {
+        has_status! { $kind, $status, fn concerned(_: &Self::Status, _: &Self::Status, _: i64) -> Whom {
+            Whom::default()
+        } }
+    };
 }
 
-impl HasStatus for ManagementCluster {
-    type Status = ManagementClusterStatus;
-
-    fn into_status(self) -> Option<Self::Status> {
-        self.status
-    }
-
-    fn conditions(status: &Self::Status) -> &[Condition] {
-        &status.conditions
-    }
-
-    fn concerned(_: &Self::Status, _: &Self::Status, _: i64) -> Whom {
-        Whom::default()
-    }
-}
-
-impl HasStatus for Receiver {
-    type Status = ReceiverStatus;
-
-    fn into_status(self) -> Option<Self::Status> {
-        self.status
-    }
-
-    fn conditions(status: &Self::Status) -> &[Condition] {
-        &status.conditions
-    }
-}
-
-impl HasStatus for ArtifactGenerator {
-    type Status = ArtifactGeneratorStatus;
-
-    fn into_status(self) -> Option<Self::Status> {
-        self.status
-    }
-
-    fn conditions(status: &Self::Status) -> &[Condition] {
-        &status.conditions
-    }
-}
+has_status! { Receiver, ReceiverStatus }
+has_status! { ArtifactGenerator, ArtifactGeneratorStatus }
+// Whoever changes what others go by (an agent's session) says so.
+has_status! { Cluster, ClusterStatus; nobody is concerned }
+has_status! { ManagementCluster, ManagementClusterStatus; nobody is concerned }
+// No deployment waits for a chat.
+has_status! { Provider, NotificationStatus; nobody is concerned }
+has_status! { Alert, NotificationStatus; nobody is concerned }
 
 /// What Ready says, without when it came to that.
 fn verdict(conditions: &[Condition]) -> Option<(ConditionStatus, &str, Option<i64>)> {

@@ -1,12 +1,14 @@
 //! What a change of one object makes worth a pass elsewhere. Called within the change's own unit of work, so that the
 //! look can neither be forgotten nor come too early.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use jiff::Timestamp;
 use roadstead_api::{
-    AgentRemoval, AnyApplierStatus, ChildRule, Cluster, ClusterDeletionPolicy, ClusterStatus,
-    ConditionStatus, KindId, ObjectMeta, PipelineRole, reconcile_requested,
+    AgentRemoval, Alert, AnyApplierStatus, ChildRule, Cluster, ClusterDeletionPolicy, ClusterStatus,
+    ConditionStatus, KindId, ObjectMeta, PipelineRole, ReferenceGrant, Severity, reconcile_requested,
 };
-use roadstead_hub_store::{Store, StoreError, Stored, Tx};
+use roadstead_hub_store::{AlertSource, Store, StoreError, Stored, Tx};
 use roadstead_model::{ClusterUid, Queue, Reason, ResourceUid};
 use serde_json::Value;
 
@@ -203,9 +205,11 @@ pub async fn on_change(
             if !sources.is_empty() {
                 wake_charts_without_dependencies(tx, &object.namespace).await?;
             }
-            // Of what is neither, only Receivers refer to something: their paths follow its token.
-            let receivers = users(tx, object, PipelineRole::Other).await?;
-            tx.enqueue(Queue::Receiver, &receivers).await?;
+            // Their paths and credentials follow it.
+            for (kind, queue) in [(KindId::Receiver, Queue::Receiver), (KindId::Provider, Queue::Provider)] {
+                let users = tx.users_of_kind(object.kind, &object.namespace, &object.name, kind).await?;
+                tx.enqueue(queue, &users).await?;
+            }
         }
         KindId::Namespace
             if asks && after.is_some_and(|namespace| namespace.deletion_timestamp.is_some()) =>
@@ -226,6 +230,19 @@ pub async fn on_change(
         KindId::Receiver if asks && after.is_some() => {
             tx.enqueue(Queue::Receiver, &[object.uid]).await?;
         }
+        KindId::Provider if asks => {
+            if after.is_some() {
+                tx.enqueue(Queue::Provider, &[object.uid]).await?;
+            }
+            wake_alerts(tx, object).await?;
+        }
+        KindId::Alert if asks => {
+            if let Some(after) = after {
+                listen(tx, after).await?;
+                tx.enqueue(Queue::Alert, &[after.uid]).await?;
+            }
+        }
+        KindId::ReferenceGrant => wake_granted(tx, before, after).await?,
         KindId::ManagementCluster if asks && after.is_some() => {
             tx.enqueue(Queue::ManagementCluster, &[object.uid]).await?;
         }
@@ -246,6 +263,58 @@ pub(crate) async fn wake_charts_without_dependencies(tx: &mut Tx, namespace: &st
 
 async fn users(tx: &mut Tx, used: &Stored, by: PipelineRole) -> Result<Vec<ResourceUid>, StoreError> {
     tx.users(used.kind, &used.namespace, &used.name, by).await
+}
+
+/// Schedules a pass over the Alerts that send to a Provider.
+pub(crate) async fn wake_alerts(tx: &mut Tx, provider: &Stored) -> Result<(), StoreError> {
+    let alerts = tx.users_of_kind(provider.kind, &provider.namespace, &provider.name, KindId::Alert).await?;
+    tx.enqueue(Queue::Alert, &alerts).await
+}
+
+/// Notes what an Alert listens to: nothing, while it is suspended or is going.
+pub(crate) async fn listen(tx: &mut Tx, alert: &Stored) -> Result<(), StoreError> {
+    let spec = alert.decode::<Alert>()?.spec;
+    let is_deaf = spec.suspend || alert.deletion_timestamp.is_some();
+    let sources = spec.event_sources.into_iter().filter(|_| !is_deaf).map(|source| AlertSource {
+        kind: source.kind.as_str().to_owned(),
+        namespace: source.namespace.unwrap_or_else(|| alert.namespace.clone()),
+        name: source.name,
+    });
+    let sources: Vec<AlertSource> = sources.collect();
+    // What is told as incidents has an end, whatever the lowest severity is.
+    let only_errors = spec.event_severity == Some(Severity::Error) && spec.group.is_none();
+    tx.listen(alert.uid, &sources, only_errors).await
+}
+
+/// Schedules a pass over those to whom a ReferenceGrant gives leave, or gave it.
+async fn wake_granted(
+    tx: &mut Tx,
+    before: Option<&Stored>,
+    after: Option<&Stored>,
+) -> Result<(), StoreError> {
+    let (Some(object), mut from) = (after.or(before), BTreeMap::<KindId, BTreeSet<String>>::new()) else {
+        return Ok(());
+    };
+    for stored in [before, after].into_iter().flatten() {
+        for entry in stored.decode::<ReferenceGrant>()?.spec.from {
+            if let Some(kind) = KindId::parse(&entry.group, &entry.kind) {
+                from.entry(kind).or_default().insert(entry.namespace);
+            }
+        }
+    }
+    for (kind, namespaces) in from {
+        let queue = match kind {
+            kind if kind.is_applier() => Queue::Applier,
+            KindId::ArtifactGenerator => Queue::Generator,
+            KindId::Receiver => Queue::Receiver,
+            KindId::Alert => Queue::Alert,
+            _ => continue,
+        };
+        let namespaces: Vec<&str> = namespaces.iter().map(String::as_str).collect();
+        let found = tx.referring_to_namespace(kind, &namespaces, &object.namespace).await?;
+        tx.enqueue(queue, &found).await?;
+    }
+    Ok(())
 }
 
 /// Schedules a pass over the Secret whose kubeconfig an applier names, where it did not name it before.

@@ -17,7 +17,7 @@ use url::Url;
 
 use crate::HubError;
 use crate::objects::conditions::{self, READY, STALLED, SUSPENDED};
-use crate::objects::{status, triggers};
+use crate::objects::{quota, status, triggers};
 use crate::sources::charts::Origin;
 use crate::sources::includes::{self, IncludedArtifact};
 use crate::sources::{Asked, SourceKind, Sources, addresses, charts, failed, fetch, kind, limits, notes};
@@ -404,6 +404,11 @@ impl Sources {
             Ok(Outcome::Unchanged(revision)) => self.source_ready(job, &revision, None).await?,
             Ok(Outcome::Fetched(fetched)) => {
                 let artifact = &fetched.artifact;
+                if let Err(why) = self.has_room(&job.seen, artifact.bytes.len()).await? {
+                    let failure = Failure::waiting(Reason::StorageOperationFailed, why);
+                    self.source_failed(&job.seen, &job.spec, job.handles.clone(), &failure).await?;
+                    return Ok(next);
+                }
                 // Nobody knows what lies in a repository: a Secret in plain, or a key that should not be there.
                 self.store.put_blob(artifact.digest, &artifact.bytes, AtRest::Sealed, now).await?;
                 let mut tx = self.store.begin().await?;
@@ -425,6 +430,16 @@ impl Sources {
             }
         }
         Ok(next)
+    }
+
+    /// Whether the namespace of a source has room for its next artifact; else why not.
+    pub(super) async fn has_room(
+        &self,
+        source: &Stored,
+        bytes: usize,
+    ) -> Result<Result<(), String>, HubError> {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        quota::has_room(&self.store, &source.namespace, Some(source.uid), bytes).await
     }
 
     async fn source_ready(

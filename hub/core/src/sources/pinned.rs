@@ -27,8 +27,13 @@ impl Sources {
         let (failure, artifact) = match outcome {
             Ok(Outcome::Fetched(fetched)) if is_the_same(&fetched.revision, revision) => {
                 let artifact = &fetched.artifact;
-                self.store.put_blob(artifact.digest, &artifact.bytes, AtRest::Sealed, now).await?;
-                (String::new(), Some(artifact.digest))
+                match self.has_room(&job.seen, artifact.bytes.len()).await? {
+                    Ok(()) => {
+                        self.store.put_blob(artifact.digest, &artifact.bytes, AtRest::Sealed, now).await?;
+                        (String::new(), Some(artifact.digest))
+                    }
+                    Err(why) => (why, None),
+                }
             }
             Ok(Outcome::Fetched(fetched)) => {
                 (format!("it was asked for, and revision {} came", fetched.revision), None)

@@ -32,7 +32,7 @@ pub(super) struct SourceSecrets {
 }
 
 /// One of them.
-pub(super) struct SourceSecret {
+pub(crate) struct SourceSecret {
     /// For messages.
     full: String,
     version: i64,
@@ -64,23 +64,29 @@ impl SourceSecrets {
 }
 
 impl SourceSecret {
+    /// A Secret of the hub.
+    pub(crate) fn of(found: &Stored) -> Self {
+        let full = format!("Secret '{}/{}'", found.namespace, found.name);
+        Self { full, version: found.resource_version, data: found.secret.clone() }
+    }
+
     /// How messages name it.
     pub(super) fn named(&self) -> &str {
         &self.full
     }
 
     /// A message about it.
-    pub(super) fn wrong(&self, why: &str) -> String {
+    pub(crate) fn wrong(&self, why: &str) -> String {
         format!("{}: {why}", self.full)
     }
 
     /// Whether it has a key.
-    pub(super) fn has(&self, key: &str) -> bool {
+    pub(crate) fn has(&self, key: &str) -> bool {
         self.data.as_ref().is_some_and(|data| data.expose(key).is_some())
     }
 
     /// What it has under a key, if that is text.
-    pub(super) fn text(&self, key: &str) -> Result<Option<String>, String> {
+    pub(crate) fn text(&self, key: &str) -> Result<Option<String>, String> {
         let Some(encoded) = self.data.as_ref().and_then(|data| data.expose(key)) else { return Ok(None) };
         let bytes = STANDARD.decode(encoded).map_err(|_| format!("key {key} is not base64"))?;
         let text = String::from_utf8(bytes).map_err(|_| format!("key {key} is not text"))?;
@@ -102,7 +108,7 @@ impl SourceSecret {
     }
 
     /// Authorities to trust, and the certificate to show: what `spec.certSecretRef` names has one of them at least.
-    pub(super) fn certificates(&self) -> Result<(Option<Vec<u8>>, Option<ClientIdentity>), String> {
+    pub(crate) fn certificates(&self) -> Result<(Option<Vec<u8>>, Option<ClientIdentity>), String> {
         let ca = self.first(["ca.crt", "caFile"])?.map(String::into_bytes);
         let identity = self.identity_of(["tls.crt", "certFile"], ["tls.key", "keyFile"])?;
         if ca.is_none() && identity.is_none() {
@@ -133,7 +139,7 @@ impl SourceSecret {
     }
 
     /// The proxy that `spec.proxySecretRef` names.
-    pub(super) fn proxy(&self) -> Result<ProxyServer, String> {
+    pub(crate) fn proxy(&self) -> Result<ProxyServer, String> {
         let address = self.text("address")?.ok_or("has no address")?;
         let unusable = "its address is not that of a proxy: want http://HOST:PORT";
         let mut url = Url::parse(address.trim()).map_err(|_| unusable)?;

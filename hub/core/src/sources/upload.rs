@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::HubError;
 use crate::address::named;
-use crate::identity::Identity;
+use crate::identity::{Identity, audit};
 use crate::objects::triggers::generator_of;
 use crate::sources::Sources;
 use crate::sources::external::{Named, Naming};
@@ -83,6 +83,9 @@ impl Sources {
         })?;
         self.look(&stored, &uploaded, &limits.tree).await?;
         let (bytes, _held) = uploaded.read(&fetch::room(workers)).await.map_err(refused)?;
+        if let Err(why) = self.has_room(&stored, bytes.len()).await? {
+            return Err(HubError::Forbidden(format!("{} is forbidden: {why}", named(kind.get(), name))));
+        }
         let now = self.clock.now();
         self.store.put_blob(claimed.digest, &bytes, AtRest::Sealed, now).await?;
         drop(bytes);
@@ -118,7 +121,9 @@ impl Sources {
         let artifact = Named { revision, digest: *digest, size, metadata, message };
         let Naming { artifact, users, .. } =
             self.name_artifact(&mut tx, &mut stored, artifact, is_kept).await?;
-        tx.audit(&who.recorded(), "upload", stored.kind, &stored.namespace, &stored.name).await?;
+        let mut entry = audit::about(who, "upload", stored.kind, &stored.namespace, &stored.name);
+        entry.detail = format!("revision {revision}, {digest}");
+        tx.note(&entry).await?;
         tx.commit().await?;
         if let Some(users) = users {
             self.wake_new_users(&stored, &users).await?;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use roadstead_api::{KindId, PipelineRole, Reference};
-use roadstead_hub_store::ApplierRow;
-use roadstead_model::{ApplierFilter, ApplierKey, ApplierRef, EventFilter};
+use roadstead_hub_store::{ApplierRow, SourceRow};
+use roadstead_model::{ApplierFilter, ApplierRef, EventFilter, ListKey, SourceFilter};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -45,6 +45,35 @@ pub struct ApplierItem {
     /// Whether it is suspended.
     pub suspended: bool,
     /// What its Ready condition says. Of what could not be seen for longer than twice its interval: `Unknown`, with the reason `NotSeen`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ready: Option<ReadyState>,
+}
+
+/// A source, as far as lists show it: an object of the hub that says what is fetched, and from where.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceItem {
+    /// Its kind.
+    pub kind: String,
+    /// The API group and version that its kind is stored in.
+    pub api_version: String,
+    /// Its resource, as in the path of its API: `gitrepositories`.
+    pub resource: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Where it is fetched from: a URL, or the endpoint and name of a bucket; empty where its spec says neither.
+    pub address: String,
+    /// The revision of its artifact; empty where it has none.
+    pub revision: String,
+    /// When its artifact was made; empty where it has none.
+    pub fetched: String,
+    /// Whether it is suspended.
+    pub suspended: bool,
+    /// What its Ready condition says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready: Option<ReadyState>,
 }
@@ -108,25 +137,42 @@ impl Views {
         &self,
         who: &Identity,
         filter: &ApplierFilter,
-        after: Option<&ApplierKey>,
+        after: Option<&ListKey>,
         limit: i64,
-    ) -> Result<(Vec<ApplierItem>, Option<ApplierKey>), HubError> {
+    ) -> Result<(Vec<ApplierItem>, Option<ListKey>), HubError> {
         let kinds = match known_applier_kind(&filter.kind)? {
             Some(kind) => vec![kind],
             None => KindId::of_role(PipelineRole::Applier).collect(),
         };
         let visible = visible::of_kinds(who, &kinds, &filter.namespace)?;
         let limit = limit.clamp(1, MAX_ITEMS);
-        let mut found = self.store.applier_rows(&kinds, filter, visible.as_ref(), after, limit + 1).await?;
-        let full = i64::try_from(found.len()).unwrap_or(i64::MAX) > limit;
-        if full {
-            found.pop();
+        let found = self.store.applier_rows(&kinds, filter, visible.as_ref(), after, limit + 1).await?;
+        let items = found.into_iter().map(applier_item).collect();
+        Ok(paged(items, limit, |last: &ApplierItem| (&last.namespace, &last.name, &last.kind)))
+    }
+
+    /// A page of sources, by namespace, name and kind; the next begins behind the key.
+    ///
+    /// # Errors
+    /// [`HubError::Forbidden`]. [`HubError::NotFound`] where the filter's kind is not one of sources. Where the database fails.
+    pub async fn sources(
+        &self,
+        who: &Identity,
+        filter: &SourceFilter,
+        after: Option<&ListKey>,
+        limit: i64,
+    ) -> Result<(Vec<SourceItem>, Option<ListKey>), HubError> {
+        let sources = KindId::of_role(PipelineRole::Source);
+        let kinds: Vec<KindId> =
+            sources.filter(|kind| filter.kind.is_empty() || kind.get().kind == filter.kind).collect();
+        if kinds.is_empty() {
+            return Err(HubError::NotFound { what: format!("kind of source \"{}\"", filter.kind) });
         }
-        let next = found
-            .last()
-            .filter(|_| full)
-            .map(|last| ApplierKey(last.namespace.clone(), last.name.clone(), last.kind.clone()));
-        Ok((found.into_iter().map(applier_item).collect(), next))
+        let visible = visible::of_kinds(who, &kinds, &filter.namespace)?;
+        let limit = limit.clamp(1, MAX_ITEMS);
+        let found = self.store.source_rows(&kinds, filter, visible.as_ref(), after, limit + 1).await?;
+        let items = found.into_iter().map(source_item).collect();
+        Ok(paged(items, limit, |last: &SourceItem| (&last.namespace, &last.name, &last.kind)))
     }
 
     /// Events, those that last happened last first.
@@ -146,18 +192,61 @@ impl Views {
     }
 }
 
+/// The first `limit` of these, of which there is one more where there is another page, and where that begins.
+fn paged<T>(
+    mut items: Vec<T>,
+    limit: i64,
+    key: impl Fn(&T) -> (&String, &String, &String),
+) -> (Vec<T>, Option<ListKey>) {
+    let limit = usize::try_from(limit).unwrap_or_default();
+    let is_full = items.len() > limit;
+    items.truncate(limit);
+    let next = items.last().filter(|_| is_full).map(|last| {
+        let (namespace, name, kind) = key(last);
+        ListKey(namespace.clone(), name.clone(), kind.clone())
+    });
+    (items, next)
+}
+
+fn labels_of(labels: &Value) -> BTreeMap<String, String> {
+    let labels = labels.as_object().into_iter().flatten();
+    labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+}
+
+/// The API group and version that a kind is stored in, and its resource.
+fn api_of(kind: &str) -> (String, String) {
+    let kind = KindId::named(kind).map(KindId::get);
+    kind.map(|kind| (kind.storage_version().api_version(), kind.plural.to_owned())).unwrap_or_default()
+}
+
+fn source_item(row: SourceRow) -> SourceItem {
+    let (api_version, resource) = api_of(&row.kind);
+    SourceItem {
+        labels: labels_of(&row.labels),
+        ready: row.ready.as_ref().map(ready_of),
+        api_version,
+        resource,
+        kind: row.kind,
+        namespace: row.namespace,
+        name: row.name,
+        address: row.address,
+        revision: row.revision,
+        fetched: row.fetched,
+        suspended: row.suspended,
+    }
+}
+
 fn applier_item(row: ApplierRow) -> ApplierItem {
-    let labels = row.labels.as_object().into_iter().flatten();
-    let kind = KindId::named(&row.kind).map(KindId::get);
+    let (api_version, resource) = api_of(&row.kind);
     let sources: Vec<ObjectName> =
         row.sources.iter().filter_map(|key| Reference::from_key(key)).map(ObjectName::from).collect();
     ApplierItem {
-        labels: labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect(),
+        labels: labels_of(&row.labels),
         source: sources.first().cloned().unwrap_or_else(ObjectName::nothing),
         sources,
         ready: row.ready.as_ref().map(ready_of),
-        api_version: kind.map(|kind| kind.storage_version().api_version()).unwrap_or_default(),
-        resource: kind.map(|kind| kind.plural.to_owned()).unwrap_or_default(),
+        api_version,
+        resource,
         kind: row.kind,
         namespace: row.namespace,
         name: row.name,

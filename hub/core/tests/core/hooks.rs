@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-use crate::support::{Site, child, file, git_repository, team_a, web};
+use crate::support::{FLEET, Site, child, file, git_repository, team_a, web};
 
 const ASKED: &str = "/metadata/annotations/reconcile.fluxcd.io~1requestedAt";
 
@@ -77,7 +77,8 @@ async fn a_receiver_has_nothing_of_another_namespace_reconciled() -> Result<()> 
     let elsewhere = json!({ "resources": [
         { "kind": "GitRepository", "name": "app" }, { "kind": "GitRepository", "name": "app", "namespace": "team-b" },
     ] });
-    site.apply(receiver("team-a", "hook", &elsewhere)).await?;
+    let member = site.member("team-a").await?;
+    site.apply_as(&member, receiver("team-a", "hook", &elsewhere)).await?;
     let (reason, message) = path(&site, "team-a", "hook").await?.err().context("it has a path")?;
     ensure!(reason == "AccessDenied" && message.contains("spec.resources[1]"), "{reason}: {message}");
     ensure!(message.contains("'team-b'"), "{message}");
@@ -87,6 +88,42 @@ async fn a_receiver_has_nothing_of_another_namespace_reconciled() -> Result<()> 
     let path = path(&site, "team-a", "hook").await?.ok().context("no path")?;
     ensure!(call(&site, &path, &HeaderMap::new()).await?? == 1);
     ensure!(is_asked(&site, "team-a", "app").await? && !is_asked(&site, "team-b", "app").await?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_receiver_reaches_another_namespace_by_its_writers_right_or_a_grant() -> Result<()> {
+    let site = Site::new().await?;
+    for namespace in ["team-a", "team-b"] {
+        site.namespace(namespace).await?;
+    }
+    site.apply(secret("team-a")).await?;
+    for name in ["app", "other"] {
+        let mut source = git_repository("team-b", name, "https://git.example.com/app.git");
+        source["metadata"]["labels"] = json!({ "hook": "yes" });
+        site.apply(source).await?;
+    }
+    let all = json!({ "resources": [
+        { "kind": "GitRepository", "name": "*", "namespace": "team-b", "matchLabels": { "hook": "yes" } },
+    ] });
+    let member = site.member("team-a").await?;
+    site.apply_as(&member, receiver("team-a", "hook", &all)).await?;
+    ensure!(path(&site, "team-a", "hook").await?.is_err(), "it has a path");
+    // A grant for one of them is for that one.
+    site.apply(json!({ "apiVersion": FLEET, "kind": "ReferenceGrant", "metadata": { "namespace": "team-b", "name": "hooks" },
+        "spec": { "from": [{ "group": "notification.toolkit.fluxcd.io", "kind": "Receiver", "namespace": "team-a" }],
+            "to": [{ "group": "source.toolkit.fluxcd.io", "kind": "GitRepository", "name": "app" }] } }))
+        .await?;
+    let by_grant = path(&site, "team-a", "hook").await?.map_err(|why| anyhow::anyhow!("{why:?}"))?;
+    ensure!(call(&site, &by_grant, &HeaderMap::new()).await?? == 1);
+    ensure!(is_asked(&site, "team-b", "app").await? && !is_asked(&site, "team-b", "other").await?);
+    site.delete(KindId::ReferenceGrant, "team-b", "hooks").await?;
+    ensure!(path(&site, "team-a", "hook").await?.is_err(), "it has a path without the grant");
+    // Whoever may list them writes that all are meant.
+    site.apply(receiver("team-a", "all", &all)).await?;
+    let by_right = path(&site, "team-a", "all").await?.map_err(|why| anyhow::anyhow!("{why:?}"))?;
+    ensure!(call(&site, &by_right, &HeaderMap::new()).await?? == 2);
+    ensure!(is_asked(&site, "team-b", "other").await?);
     Ok(())
 }
 

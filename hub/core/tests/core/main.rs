@@ -3,7 +3,10 @@
 mod choosing;
 mod hooks;
 mod layouts;
+mod notify;
 mod pace;
+mod quotas;
+mod references;
 mod schedule;
 #[path = "../support/mod.rs"]
 mod support;

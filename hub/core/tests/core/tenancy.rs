@@ -2,7 +2,6 @@
 
 use anyhow::{Context as _, Result, bail, ensure};
 use roadstead_api::KindId;
-use roadstead_hub_core::HubOptions;
 use roadstead_hub_core::sources::FetchPlan;
 use roadstead_sources::AttemptError;
 use serde_json::{Value, json};
@@ -723,33 +722,6 @@ async fn a_service_account_of_another_namespace_is_granted_by_name_only() -> Res
     // The grant goes: at the next pass it is over.
     site.apply(json!({ "apiVersion": FLEET, "kind": "Cluster", "metadata": { "name": "edge" }, "spec": { "access": [] } })).await?;
     is_denied(&site, "app", &["namespace 'team-a' may not deploy to cluster 'edge'"]).await
-}
-
-#[tokio::test]
-async fn references_across_namespaces_can_be_turned_off() -> Result<()> {
-    for off in [false, true] {
-        let site = Site::with(HubOptions { no_cross_namespace_refs: off, ..HubOptions::default() }).await?;
-        for namespace in ["team-a", "team-b"] {
-            site.namespace(namespace).await?;
-            site.source(namespace, "fleet", &[web()]).await?;
-        }
-        site.cluster("edge", json!([{ "namespace": "*", "agentRights": true }])).await?;
-        let edge = json!({ "name": "edge" });
-        let depends =
-            json!({ "clusterRef": edge, "dependsOn": [{ "name": "other", "namespace": "team-b" }] });
-        site.apply(kustomization("team-a", "app", "./web", depends)).await?;
-        let (reason, message) = site.process("team-a", "app").await?;
-        let wanted = if off { "AccessDenied" } else { "DependencyNotReady" };
-        ensure!(reason == wanted, "{reason}: {message}");
-        ensure!(message.contains("--no-cross-namespace-refs") == off, "{message}");
-        let mut spec = kustomization("team-a", "thief", "./web", json!({ "clusterRef": edge }));
-        spec["spec"]["sourceRef"]["namespace"] = json!("team-b");
-        site.apply(spec).await?;
-        let (reason, message) = site.process("team-a", "thief").await?;
-        ensure!(reason == "ArtifactFailed" && message.contains("another namespace"), "{reason}: {message}");
-        site.nothing_dispatched("team-a", "thief").await?;
-    }
-    Ok(())
 }
 
 #[tokio::test]

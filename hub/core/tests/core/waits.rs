@@ -31,12 +31,15 @@ async fn a_dependency_can_be_of_another_kind() -> Result<()> {
         .await?;
     let (reason, message) = site.process("team-a", "app").await?;
     ensure!(reason == "Progressing", "{reason}: {message}");
-    // A kind that the hub does not serve, and one of another namespace: references stay in theirs until there are permissions.
+    // A kind that the hub does not serve, and one of another namespace, whose writer may not get it.
     let (reason, message) = waits(&site, json!([{ "kind": "Deployment", "name": "web" }])).await?;
     ensure!(reason == "DependencyNotReady", "{reason}: {message}");
     ensure!(message == "spec.dependsOn[0].kind: Deployment is not served by the hub", "{message}");
     let elsewhere = json!([{ "kind": "ConfigMap", "name": "flag", "namespace": "team-b" }]);
-    let (reason, message) = waits(&site, elsewhere).await?;
+    let spec = json!({ "clusterRef": { "name": "staging" }, "dependsOn": elsewhere });
+    let member = site.member("team-a").await?;
+    site.apply_as(&member, kustomization("team-a", "app", "./app", spec)).await?;
+    let (reason, message) = site.process("team-a", "app").await?;
     ensure!(reason == "AccessDenied" && message.contains("team-b/flag"), "{reason}: {message}");
     site.close().await;
     Ok(())

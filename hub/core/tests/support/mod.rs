@@ -17,7 +17,7 @@ use roadstead_model::{
     Capabilities, ClusterUid, Digest, KubeSystemUid, Reason, ReplicaId, ResourceUid, SessionId,
 };
 use roadstead_sources::{Entry, TreeBuilder, TreeLimits, pack};
-use roadstead_tests::{TestDatabase, binary};
+use roadstead_tests::{TestDatabase, binary, eventually};
 use roadstead_worker::Program;
 use serde_json::{Value, json};
 
@@ -75,6 +75,31 @@ impl Site {
         let address = address(&object)?;
         let options = WriteOptions { manager: "kubectl".to_owned(), ..WriteOptions::default() };
         Ok(self.hub.objects.apply(who, &address, object, true, options).await?.object)
+    }
+
+    /// Somebody who administers this namespace, and may use every Cluster.
+    pub(crate) async fn member(&self, namespace: &str) -> Result<Identity> {
+        let group = "rbac.authorization.k8s.io";
+        let api_version = format!("{group}/v1");
+        let user = format!("admin-of-{namespace}");
+        let subjects = json!([{ "kind": "User", "apiGroup": group, "name": user }]);
+        self.apply(json!({ "apiVersion": api_version, "kind": "ClusterRole", "metadata": { "name": "deployer" },
+            "rules": [{ "apiGroups": ["fleet.roadstead.dev"], "resources": ["clusters"], "verbs": ["use"] }] }))
+            .await?;
+        self.apply(json!({ "apiVersion": api_version, "kind": "ClusterRoleBinding", "metadata": { "name": user },
+            "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": "deployer" }, "subjects": subjects }))
+            .await?;
+        self.apply(json!({ "apiVersion": api_version, "kind": "RoleBinding",
+            "metadata": { "namespace": namespace, "name": "admin" },
+            "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": "admin" }, "subjects": subjects }))
+            .await?;
+        let who = self.hub.identity.somebody(&user, Vec::new()).await?;
+        eventually("the rights are known", std::time::Duration::from_secs(10), async || {
+            who.authorize("create", KindId::Kustomization.get(), "", namespace, "")?;
+            Ok(who.authorize("use", KindId::Cluster.get(), "", "", "")?)
+        })
+        .await?;
+        Ok(who)
     }
 
     pub(crate) async fn namespace(&self, name: &str) -> Result<()> {
@@ -149,6 +174,13 @@ impl Site {
     pub(crate) async fn stored(&self, kind: KindId, namespace: &str, name: &str) -> Result<Stored> {
         let found = self.store.get(kind, namespace, name).await?;
         found.with_context(|| format!("no {kind} {namespace}/{name}"))
+    }
+
+    /// An object as an administrator reads it.
+    pub(crate) async fn get(&self, kind: KindId, namespace: &str, name: &str) -> Result<Value> {
+        let version = kind.get().storage_version();
+        let address = Address { kind, version, namespace: namespace.to_owned(), name: name.to_owned() };
+        Ok(self.hub.objects.get(&Identity::hub(), &address).await?)
     }
 
     pub(crate) async fn exists(&self, kind: KindId, namespace: &str, name: &str) -> Result<bool> {

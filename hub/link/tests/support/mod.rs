@@ -97,7 +97,7 @@ impl Site {
         tokio::spawn(
             async move { roadstead_hub_link::serve(served, listener, &identity, link, stopped).await },
         );
-        let who = hub.identity.authenticate(&hub.identity.create_admin_token().await?).await?;
+        let who = hub.identity.authenticate(&hub.identity.create_admin_token().await?.0).await?;
         Ok(Self { hub, store, link: address, who, _database: database, _stop: stop.drop_guard() })
     }
 
@@ -242,7 +242,12 @@ async fn enrol(hub: &Hub, name: &str, kube_system: KubeSystemUid) -> Result<Agen
     let key = KeyPair::generate()?;
     let csr = CertificateParams::default().serialize_request(&key)?.pem()?;
     let uid = kube_system.to_string();
-    let request = Enrolment { token: &invitation.token, csr_pem: &csr, kube_system_uid: &uid };
+    let request = Enrolment {
+        token: &invitation.token,
+        csr_pem: &csr,
+        kube_system_uid: &uid,
+        origin: Default::default(),
+    };
     let enrolled = hub.enrolments.enrol(&request).await?;
     Ok(Agent {
         cluster: enrolled.cluster,

@@ -28,17 +28,21 @@ struct Batch {
 
 /// The newest batch that was dropped for its age, and its MAC where that is known; 0 where none was.
 #[derive(Default)]
-struct Trimmed {
-    batch: i64,
+pub(super) struct Trimmed {
+    pub(super) batch: i64,
     mac: Option<Vec<u8>>,
 }
 
-/// The batches from this number on, in their order.
+/// Batches that are read at once.
+const PART: i64 = 1_000;
+
+/// The first batches from this number on, in their order.
 async fn batches(tx: &mut PgConnection, from: i64) -> Result<Vec<Batch>, StoreError> {
     sqlx::query_as(
-        "SELECT batch, sealed_at, entries, digest, mac FROM audit_batch WHERE batch >= $1 ORDER BY batch",
+        "SELECT batch, sealed_at, entries, digest, mac FROM audit_batch WHERE batch >= $1 ORDER BY batch LIMIT $2",
     )
     .bind(from)
+    .bind(PART)
     .fetch_all(tx)
     .await
     .map_err(StoreError::query("read the audit log's batches"))
@@ -139,7 +143,7 @@ impl Store {
         Ok(older + dropped)
     }
 
-    /// The newest batch that was sealed before then and is, as all before it are, as it was sealed; and its MAC.
+    /// Of the oldest batches the newest one that was sealed before then and is, as all before it are, as it was sealed; and its MAC.
     async fn batches_before(
         &self,
         tx: &mut PgConnection,
@@ -192,7 +196,11 @@ impl Store {
     }
 
     /// What was dropped for its age; nothing where what is said of that is not true.
-    async fn trimmed(&self, tx: &mut PgConnection, check: &mut AuditCheck) -> Result<Trimmed, StoreError> {
+    pub(super) async fn trimmed(
+        &self,
+        tx: &mut PgConnection,
+        check: &mut AuditCheck,
+    ) -> Result<Trimmed, StoreError> {
         let said: Option<(i64, Option<Vec<u8>>, Vec<u8>)> =
             sqlx::query_as("SELECT batch, batch_mac, mac FROM audit_trimmed")
                 .fetch_optional(tx)
@@ -221,7 +229,17 @@ impl Store {
         check: &mut AuditCheck,
     ) -> Result<(), StoreError> {
         let (mut expected, mut before) = (trimmed.batch + 1, trimmed.mac);
-        for batch in batches(tx, 0).await? {
+        let mut part = batches(tx, 0).await?.into_iter();
+        let mut last = 0;
+        loop {
+            let Some(batch) = part.next() else {
+                part = batches(tx, last + 1).await?.into_iter();
+                match part.len() {
+                    0 => break,
+                    _ => continue,
+                }
+            };
+            last = batch.batch;
             let number = batch.batch;
             if number < trimmed.batch {
                 check.problem(format!("batch {number} was dropped for its age and is there again"));
@@ -304,7 +322,7 @@ impl AuditCheck {
     /// As many as a reader takes in.
     const TOLD: usize = 20;
 
-    fn problem(&mut self, what: String) {
+    pub(super) fn problem(&mut self, what: String) {
         if self.problems.len() < Self::TOLD {
             self.problems.push(what);
         }

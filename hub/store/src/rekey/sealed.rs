@@ -21,7 +21,7 @@ pub(super) struct Place {
 }
 
 /// All of them but blobs, of which each may be many rows.
-pub(super) const PLACES: [Place; 6] = [
+pub(super) const PLACES: [Place; 8] = [
     Place {
         what: "keys of authorities",
         count: "SELECT CASE WHEN substring(key_sealed FROM 1 FOR 1) = '\\x02' THEN \
@@ -32,6 +32,32 @@ pub(super) const PLACES: [Place; 6] = [
                 ORDER BY name LIMIT $3 FOR UPDATE SKIP LOCKED",
         update: "UPDATE authority SET key_sealed = n.fresh FROM unnest($1::text[], $2::bytea[], $3::bytea[]) AS n (which, old, fresh) \
                  WHERE name = n.which AND key_sealed = n.old",
+        start: "",
+    },
+    Place {
+        what: "keys of service accounts' tokens",
+        count: "SELECT CASE WHEN substring(key_sealed FROM 1 FOR 1) = '\\x02' THEN \
+                encode(substring(key_sealed FROM 2 FOR 4), 'hex') END, count(*) FROM account_key GROUP BY 1",
+        batch: "SELECT number::text, convert_to('account_key', 'UTF8') || '\\x00'::bytea || convert_to(id, 'UTF8'), key_sealed \
+                FROM account_key \
+                WHERE number > $1::text::bigint AND substring(key_sealed FROM 1 FOR length($2::bytea)) <> $2 \
+                ORDER BY number LIMIT $3 FOR UPDATE SKIP LOCKED",
+        update: "UPDATE account_key SET key_sealed = n.fresh \
+                 FROM unnest($1::text[], $2::bytea[], $3::bytea[]) AS n (which, old, fresh) \
+                 WHERE number = n.which::bigint AND key_sealed = n.old",
+        start: "0",
+    },
+    Place {
+        what: "sessions",
+        count: "SELECT CASE WHEN substring(sealed FROM 1 FOR 1) = '\\x02' THEN encode(substring(sealed FROM 2 FOR 4), 'hex') END, \
+                count(*) FROM sign_in_session GROUP BY 1",
+        batch: "SELECT encode(hash, 'hex'), convert_to('sign_in_session', 'UTF8') || '\\x00'::bytea || hash, sealed \
+                FROM sign_in_session \
+                WHERE hash > decode($1::text, 'hex') AND substring(sealed FROM 1 FOR length($2::bytea)) <> $2 \
+                ORDER BY hash LIMIT $3 FOR UPDATE SKIP LOCKED",
+        update: "UPDATE sign_in_session SET sealed = n.fresh \
+                 FROM unnest($1::text[], $2::bytea[], $3::bytea[]) AS n (which, old, fresh) \
+                 WHERE hash = decode(n.which, 'hex') AND sealed = n.old",
         start: "",
     },
     Place {

@@ -9,6 +9,7 @@ import type { Applier, ObjectId, Source } from '../../api/kinds';
 import { KINDS, conditionOf } from '../../api/kinds';
 import * as queries from '../../api/queries';
 import { Actions } from '../../ui/Actions';
+import { AuditLink } from '../../ui/AuditLink';
 import { Conditions } from '../../ui/Conditions';
 import { Details } from '../../ui/Details';
 import { EventsOf } from '../../ui/EventList';
@@ -136,6 +137,7 @@ function Body({ id, object }: { id: ObjectId; object: Applier }): ReactNode {
           <DriftTab id={id} />
         </Tabs.Content>
         <Tabs.Content value="events" className="tab">
+          <AuditLink id={id} />
           <EventsOf id={id} />
         </Tabs.Content>
         <Tabs.Content value="yaml" className="tab">

@@ -2,10 +2,11 @@
 import { useQuery } from '@tanstack/react-query';
 import type { ReactNode } from 'react';
 import { useCallback, useMemo, useState } from 'react';
-import { Link } from 'react-router';
+import { Link, Navigate } from 'react-router';
 
 import type { ClusterItem, ClusterPage } from '../../api/queries';
 import { clusters } from '../../api/queries';
+import { useMaySeeClusters } from '../../api/may';
 import { count } from '../../lib/words';
 import { useFilters } from '../../lib/useFilters';
 import { Chips, Choice, SearchField } from '../../ui/Fields';
@@ -25,6 +26,8 @@ import { Load } from './Load';
 export function FleetPage(): ReactNode {
   usePageTitle('Fleet');
   const answer = useQuery(clusters);
+  // Who may see no cluster begins with what deploys to them.
+  if (!useMaySeeClusters()) return <Navigate to="/appliers" replace />;
   return (
     <div className="page fills">
       <Asked page answer={answer} what="the fleet">

@@ -71,6 +71,11 @@ fn content(kind: KindId) -> Value {
             json!({ "type": "github", "secretRef": { "name": NAME }, "resources": [git] })
         }
         KindId::Cluster => json!({}),
+        KindId::ResourceQuota => json!({ "hard": { "count/secrets": "10" } }),
+        KindId::ReferenceGrant => json!({
+            "from": [{ "group": "kustomize.toolkit.fluxcd.io", "kind": "Kustomization", "namespace": NAMESPACE }],
+            "to": [{ "group": "source.toolkit.fluxcd.io", "kind": "GitRepository", "name": NAME }],
+        }),
         KindId::ManagementCluster => json!({ "kubeConfig": { "secretRef": { "name": NAME } } }),
         #[cfg(debug_assertions)]
         KindId::Rehearsal => json!({
@@ -131,6 +136,7 @@ fn question(path: &str) -> Value {
         "subjectaccessreviews" | "localsubjectaccessreviews" => {
             json!({ "spec": { "user": "nobody", "resourceAttributes": attributes } })
         }
+        "tokenreviews" => json!({ "spec": { "token": "made-up" } }),
         "tokens" => json!({ "username": "nobody" }),
         "selfsubjectreviews" | "enrol" => json!({}),
         _ => Value::Null,

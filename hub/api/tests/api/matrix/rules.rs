@@ -11,8 +11,22 @@ use super::objects::{NAME, NAMESPACE, SECRET, name_of};
 use super::{COLUMNS, Row};
 
 /// All that may be asked for without a token.
-const OPEN: [&str; 9] =
-    ["/", "/ui", "/ui/", "/ui/{*path}", "/healthz", "/livez", "/readyz", "/fleet/v1/enrol", "/hook/{digest}"];
+const OPEN: [&str; 14] = [
+    "/",
+    "/ui",
+    "/ui/",
+    "/ui/{*path}",
+    "/healthz",
+    "/livez",
+    "/readyz",
+    "/fleet/v1/enrol",
+    "/fleet/v1/sign-in",
+    "/fleet/v1/sign-in/start",
+    "/fleet/v1/sign-in/callback",
+    "/fleet/v1/sign-in/token",
+    "/fleet/v1/sign-in/end",
+    "/hook/{digest}",
+];
 const READING: [&str; 5] = ["get", "list", "watch", "GET", "HEAD"];
 /// What everybody may ask about themselves.
 const ABOUT_ONESELF: [&str; 3] =

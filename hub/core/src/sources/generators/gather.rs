@@ -55,14 +55,14 @@ impl Generators {
         let denied = |why: &str| Ok(Err(Failure::new(Reason::AccessDenied, format!("source {full} {why}"))));
         let missing =
             |why: &str| Ok(Err(Failure::new(Reason::SourceFetchFailed, format!("source {full}: {why}"))));
-        if let Err(why) = self.access.may_wake_in(generator, namespace).await? {
-            return denied(why);
+        if let Err(why) = self.access.may_use_in(generator, namespace).await? {
+            return denied(&why);
         }
         let Some(stored) = self.store.get(kind, namespace, &source.name).await? else {
             return missing("not found");
         };
-        if let Err(why) = self.access.may_wake(generator, &stored).await? {
-            return denied(why);
+        if let Err(why) = self.access.may_use(generator, &stored).await? {
+            return denied(&why);
         }
         let status = stored.decode::<AnySource>()?.status.unwrap_or_default().source;
         let Some(artifact) = status.artifact else {

@@ -18,7 +18,7 @@ use crate::address::Address;
 use crate::identity::Identity;
 use crate::objects::apply::Wanted;
 use crate::objects::conditions::{self, READY};
-use crate::objects::{DeleteOptions, WriteOptions};
+use crate::objects::{DeleteOptions, WriteOptions, quota};
 use crate::sources::external::Named;
 use crate::sources::fetch::{self, Subject};
 
@@ -83,6 +83,14 @@ impl Generators {
             made.links = made.links.max(batch.links);
             for product in batch.products {
                 if let Some(bytes) = &product.bytes {
+                    let made =
+                        (KindId::ExternalArtifact, generator.namespace.as_str(), product.name.as_str());
+                    let before = self.store.get(made.0, made.1, made.2).await?.map(|before| before.uid);
+                    let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+                    if let Err(why) = quota::has_room(&self.store, made.1, before, size).await? {
+                        readers.finish()?;
+                        return Ok(Err(Failure::new(Reason::StorageOperationFailed, why)));
+                    }
                     let now = self.clock.now();
                     self.store.put_blob(product.digest, bytes, AtRest::Sealed, now).await?;
                 }

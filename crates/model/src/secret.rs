@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer};
 use zeroize::Zeroizing;
 
 /// A password or token: wiped from memory when dropped, and never shown by `Debug`. It has no `Display`.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {
@@ -26,6 +26,18 @@ impl Secret {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+}
+
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Self::new(text)
+    }
+}
+
+impl From<Zeroizing<String>> for Secret {
+    fn from(text: Zeroizing<String>) -> Self {
+        Self(text)
     }
 }
 

@@ -1,0 +1,162 @@
+//! Rules of Alerts and Providers: what their expressions may be, and which fields belong to which type.
+
+use roadstead_go_regex::{Limits, compile};
+use serde_json::Value;
+
+use super::Verdict;
+use crate::kind::KindId;
+use crate::validate::FieldError;
+
+/// So many entries each list of expressions has at most: each is held against each message.
+pub const MAX_PATTERNS: usize = 50;
+/// The longest expression, in bytes.
+pub const MAX_PATTERN_BYTES: usize = 1024;
+/// What a compiled expression may take.
+pub const MAX_PATTERN: Limits = Limits { program: 128 << 10, tables: 128 << 10 };
+
+/// So many entries `spec.eventSources` has at most.
+const MAX_SOURCES: usize = 100;
+/// So many entries `spec.eventMetadata` has at most: each event that is sent has them.
+const MAX_METADATA: usize = 50;
+/// And so many bytes in all.
+pub const MAX_METADATA_BYTES: usize = 8 << 10;
+/// So many expressions make values of the metadata: each is evaluated for each event.
+const MAX_EXPRESSIONS: usize = 10;
+/// The types that make a commit's status.
+const OF_COMMITS: [&str; 6] = ["github", "gitlab", "gitea", "bitbucket", "bitbucketserver", "azuredevops"];
+/// The types that know a cloud's identities.
+const OF_CLOUDS: [&str; 3] = ["azuredevops", "azureeventhub", "googlepubsub"];
+
+pub(super) fn check(spec: &Value, verdict: &mut Verdict) {
+    for list in ["inclusionList", "exclusionList"] {
+        let items = items(&spec[list]);
+        at_most(&format!("spec.{list}"), items.len(), MAX_PATTERNS, &mut verdict.errors);
+        for (index, item) in items.iter().enumerate().take(MAX_PATTERNS) {
+            let Some(pattern) = item.as_str() else { continue };
+            let field = format!("spec.{list}[{index}]");
+            if pattern.len() > MAX_PATTERN_BYTES {
+                let why = format!("must be at most {MAX_PATTERN_BYTES} bytes long");
+                verdict.errors.push(FieldError::forbidden(field, why));
+            } else if let Err(error) = compile(pattern, MAX_PATTERN) {
+                verdict.errors.push(FieldError::invalid(field, item, error));
+            }
+        }
+    }
+    let metadata = spec["eventMetadata"].as_object();
+    let bytes = |(key, value): (&String, &Value)| key.len() + value.as_str().map_or(0, str::len);
+    at_most(
+        "spec.eventMetadata",
+        metadata.map_or(0, serde_json::Map::len),
+        MAX_METADATA,
+        &mut verdict.errors,
+    );
+    if metadata.is_some_and(|metadata| metadata.iter().map(bytes).sum::<usize>() > MAX_METADATA_BYTES) {
+        let why = format!("must be at most {MAX_METADATA_BYTES} bytes in all");
+        verdict.errors.push(FieldError::forbidden("spec.eventMetadata", why));
+    }
+    let expressions = spec["eventMetadataExprs"].as_object().map_or(0, serde_json::Map::len);
+    at_most("spec.eventMetadataExprs", expressions, MAX_EXPRESSIONS, &mut verdict.errors);
+    sources(items(&spec["eventSources"]), verdict);
+}
+
+fn sources(sources: &[Value], verdict: &mut Verdict) {
+    at_most("spec.eventSources", sources.len(), MAX_SOURCES, &mut verdict.errors);
+    for (index, source) in sources.iter().enumerate() {
+        let Some(kind) = source["kind"].as_str() else { continue };
+        // As in Flux its version says nothing.
+        if KindId::named(kind).is_none() {
+            verdict.warnings.push(format!(
+                "spec.eventSources[{index}]: this hub has no objects of kind {kind}, and so no events of them"
+            ));
+        }
+    }
+}
+
+pub(super) fn provider(spec: &Value, errors: &mut Vec<FieldError>) {
+    let type_ = spec["type"].as_str().unwrap_or_default();
+    if !spec["commitStatusExpr"].is_null() && !OF_COMMITS.contains(&type_) {
+        let why = format!("only these types make commit statuses: {}", OF_COMMITS.join(", "));
+        errors.push(FieldError::forbidden("spec.commitStatusExpr", why));
+    }
+    if !spec["serviceAccountName"].is_null() && !OF_CLOUDS.contains(&type_) {
+        let why = format!("only these types know a cloud's identities: {}", OF_CLOUDS.join(", "));
+        errors.push(FieldError::forbidden("spec.serviceAccountName", why));
+    }
+}
+
+fn items(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+fn at_most(field: &str, count: usize, most: usize, errors: &mut Vec<FieldError>) {
+    if count > most {
+        errors.push(FieldError::invalid(field, &count.into(), format!("must have at most {most} items")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::{Verdict, check, provider};
+
+    fn errors(spec: &Value) -> Vec<String> {
+        let mut verdict = Verdict::default();
+        check(spec, &mut verdict);
+        verdict.errors.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn what_is_held_against_each_message_is_bounded() {
+        let good = json!({ "inclusionList": ["^a.*\\d$"], "exclusionList": ["x|y"], "eventMetadata": { "env": "prod" },
+            "eventSources": [{ "kind": "Kustomization", "name": "*" }] });
+        assert_eq!(errors(&good), Vec::<String>::new());
+        for (spec, field) in [
+            (json!({ "inclusionList": ["fine", "("] }), "spec.inclusionList[1]: Invalid"),
+            (json!({ "exclusionList": ["x".repeat(1025)] }), "spec.exclusionList[0]: Forbidden"),
+            (json!({ "inclusionList": ["((a{1,1000}){1,1000})"] }), "spec.inclusionList[0]: Invalid"),
+            (json!({ "inclusionList": vec!["a"; 51] }), "spec.inclusionList: Invalid"),
+            (json!({ "eventMetadata": { "a": "x".repeat(9_000) } }), "spec.eventMetadata: Forbidden"),
+            (
+                json!({ "eventMetadataExprs": (0..11).map(|n| (n.to_string(), "'x'".into())).collect::<serde_json::Map<_, _>>() }),
+                "spec.eventMetadataExprs: Invalid",
+            ),
+            (
+                json!({ "eventSources": vec![json!({ "kind": "Bucket", "name": "b" }); 101] }),
+                "spec.eventSources: Invalid",
+            ),
+        ] {
+            let errors = errors(&spec);
+            assert!(errors.iter().any(|error| error.starts_with(field)), "{field}: {errors:?}");
+        }
+    }
+
+    #[test]
+    fn kinds_that_are_not_on_the_hub_are_told() {
+        for (kind, told) in [("ImagePolicy", true), ("HelmRelease", true), ("Kustomization", false)] {
+            let mut verdict = Verdict::default();
+            check(&json!({ "eventSources": [{ "kind": kind, "name": "*" }] }), &mut verdict);
+            assert_eq!(!verdict.warnings.is_empty(), told, "{kind}");
+        }
+    }
+
+    #[test]
+    fn fields_belong_to_types() {
+        for (spec, expected) in [
+            (json!({ "type": "github", "commitStatusExpr": "'x'" }), None),
+            (json!({ "type": "slack", "commitStatusExpr": "'x'" }), Some("spec.commitStatusExpr: Forbidden")),
+            (
+                json!({ "type": "slack", "serviceAccountName": "x" }),
+                Some("spec.serviceAccountName: Forbidden"),
+            ),
+        ] {
+            let mut errors = Vec::new();
+            provider(&spec, &mut errors);
+            let told: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            assert_eq!(
+                told.first().map(|error| error.starts_with(expected.unwrap_or("-"))),
+                expected.map(|_| true)
+            );
+        }
+    }
+}

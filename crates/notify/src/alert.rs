@@ -1,0 +1,202 @@
+//! Which events an Alert is for.
+
+use std::collections::BTreeMap;
+
+use regex::Regex;
+use roadstead_api::rules::{MAX_PATTERN, MAX_PATTERN_BYTES, MAX_PATTERNS};
+use roadstead_api::{AlertSpec, CrossNamespaceObjectReference, KindId, Severity};
+use roadstead_go_regex::{PatternError, compile};
+
+use crate::event::{Event, Level};
+
+/// The namespace or name that stands for all.
+const ALL: &str = "*";
+
+/// An expression of an Alert that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("spec.{field}[{index}]: {why}")]
+pub struct BadPattern {
+    /// The list.
+    pub field: &'static str,
+    /// Where it stands there.
+    pub index: usize,
+    /// What is wrong with it.
+    pub why: PatternError,
+}
+
+/// Says which events an Alert is for.
+#[derive(Debug)]
+pub struct Selector<'a> {
+    spec: &'a AlertSpec,
+    namespace: &'a str,
+    inclusion: Vec<Regex>,
+    exclusion: Vec<Regex>,
+}
+
+impl<'a> Selector<'a> {
+    /// Of an Alert in `namespace`.
+    ///
+    /// # Errors
+    /// The first expression that cannot be used: an Alert that has one is for nothing, rather than for more than it says.
+    pub fn new(spec: &'a AlertSpec, namespace: &'a str) -> Result<Self, BadPattern> {
+        let inclusion = compiled("inclusionList", &spec.inclusion_list)?;
+        let exclusion = compiled("exclusionList", &spec.exclusion_list)?;
+        Ok(Self { spec, namespace, inclusion, exclusion })
+    }
+
+    /// The sources by which it is for an event of an object with these labels: none where it is not. Whether it may be, where the object
+    /// lies in another namespace, is for the caller.
+    #[must_use]
+    pub fn matching<'s>(
+        &'s self,
+        event: &Event,
+        labels: &BTreeMap<String, String>,
+    ) -> Vec<&'s CrossNamespaceObjectReference> {
+        let spec = self.spec;
+        if spec.suspend || spec.event_severity == Some(Severity::Error) && event.severity != Level::Error {
+            return Vec::new();
+        }
+        let of_source = |source: &&CrossNamespaceObjectReference| self.is_of(source, event, labels);
+        let found: Vec<_> = spec.event_sources.iter().filter(of_source).collect();
+        if found.is_empty() || !self.lets_through(&event.message) {
+            return Vec::new();
+        }
+        found
+    }
+
+    fn is_of(
+        &self,
+        source: &CrossNamespaceObjectReference,
+        event: &Event,
+        labels: &BTreeMap<String, String>,
+    ) -> bool {
+        let object = &event.involved_object;
+        let namespace = source.namespace.as_deref().unwrap_or(self.namespace);
+        // As Flux has it, a source's version says nothing; a group that is another one's does.
+        let group = object.api_version.split_once('/').map_or("", |(group, _)| group);
+        KindId::parse(group, &object.kind).is_some()
+            && source.kind.as_str() == object.kind
+            && (namespace == ALL || namespace == object.namespace)
+            && (source.name == ALL || source.name == object.name)
+            && source.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+    }
+
+    fn lets_through(&self, message: &str) -> bool {
+        let matches = |patterns: &[Regex]| patterns.iter().any(|pattern| pattern.is_match(message));
+        (self.inclusion.is_empty() || matches(&self.inclusion)) && !matches(&self.exclusion)
+    }
+}
+
+fn compiled(field: &'static str, patterns: &[String]) -> Result<Vec<Regex>, BadPattern> {
+    let each = patterns.iter().enumerate().map(|(index, pattern)| {
+        let too_long = index >= MAX_PATTERNS || pattern.len() > MAX_PATTERN_BYTES;
+        let compiled = if too_long {
+            let shown = pattern.chars().take(40).collect();
+            Err(PatternError::TooLarge { pattern: shown })
+        } else {
+            compile(pattern, MAX_PATTERN)
+        };
+        compiled.map_err(|why| BadPattern { field, index, why })
+    });
+    each.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn event(namespace: &str, name: &str, message: &str) -> Event {
+        serde_json::from_value(json!({
+            "involvedObject": { "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization", "name": name,
+                "namespace": namespace, "uid": "1" },
+            "severity": "info", "timestamp": "2026-08-07T10:00:00Z", "message": message, "reason": "X",
+            "reportingController": "c",
+        }))
+        .unwrap()
+    }
+
+    fn is_for(more: &Value, event: &Event, labels: &[(&str, &str)]) -> bool {
+        let mut spec = json!({ "providerRef": { "name": "p" } });
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let spec: AlertSpec = serde_json::from_value(spec).unwrap();
+        let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        !Selector::new(&spec, "apps").unwrap().matching(event, &labels).is_empty()
+    }
+
+    #[test]
+    fn sources_say_which_objects() {
+        let event = event("apps", "web", "m");
+        for (source, labels, expected) in [
+            (json!({ "kind": "Kustomization", "name": "web" }), &[][..], true),
+            (json!({ "kind": "Kustomization", "name": "*" }), &[], true),
+            (json!({ "kind": "Kustomization", "name": "api" }), &[], false),
+            (json!({ "kind": "GitRepository", "name": "web" }), &[], false),
+            (json!({ "kind": "Kustomization", "name": "web", "namespace": "ops" }), &[], false),
+            (json!({ "kind": "Kustomization", "name": "*", "namespace": "*" }), &[], true),
+            (
+                json!({ "kind": "Kustomization", "name": "web", "apiVersion": "kustomize.toolkit.fluxcd.io/v1beta2" }),
+                &[],
+                true,
+            ),
+            (
+                json!({ "kind": "Kustomization", "name": "*", "matchLabels": { "a": "b" } }),
+                &[("a", "b")],
+                true,
+            ),
+            (
+                json!({ "kind": "Kustomization", "name": "*", "matchLabels": { "a": "b" } }),
+                &[("a", "c")],
+                false,
+            ),
+            (json!({ "kind": "Kustomization", "name": "web", "matchLabels": { "a": "b" } }), &[], false),
+        ] {
+            assert_eq!(is_for(&json!({ "eventSources": [source] }), &event, labels), expected, "{source}");
+        }
+        let any = json!({ "eventSources": [{ "kind": "Bucket", "name": "*" }, { "kind": "Kustomization", "name": "*" }] });
+        assert!(is_for(&any, &event, &[]));
+        // Of another group.
+        let mut other = event.clone();
+        other.involved_object.api_version = "example.test/v1".to_owned();
+        assert!(!is_for(&any, &other, &[]));
+    }
+
+    #[test]
+    fn severity_and_expressions_say_which_news() {
+        let sources = json!([{ "kind": "Kustomization", "name": "*" }]);
+        let news = event("apps", "web", "Reconciliation finished in 2s");
+        let failure = Event { severity: Level::Error, message: "build failed".to_owned(), ..news.clone() };
+        for (more, expected) in [
+            (json!({}), (true, true)),
+            (json!({ "eventSeverity": "info" }), (true, true)),
+            (json!({ "eventSeverity": "error" }), (false, true)),
+            (json!({ "suspend": true }), (false, false)),
+            (json!({ "inclusionList": [".*finished.*", "^x$"] }), (true, false)),
+            (json!({ "exclusionList": ["finished in \\d+s"] }), (false, true)),
+            (json!({ "inclusionList": ["finished|build"], "exclusionList": ["build"] }), (true, false)),
+        ] {
+            let mut spec = more.clone();
+            spec["eventSources"] = sources.clone();
+            assert_eq!((is_for(&spec, &news, &[]), is_for(&spec, &failure, &[])), expected, "{more}");
+        }
+    }
+
+    #[test]
+    fn an_expression_that_cannot_be_used_is_named() {
+        for (list, field) in
+            [("inclusionList", "spec.inclusionList[1]"), ("exclusionList", "spec.exclusionList[1]")]
+        {
+            for bad in [
+                "(".to_owned(),
+                "x".repeat(MAX_PATTERN_BYTES + 1),
+                "((a{1,1000}){1,1000}){1,1000}".to_owned(),
+            ] {
+                let spec = json!({ "providerRef": { "name": "p" }, "eventSources": [], list: ["fine", bad] });
+                let spec: AlertSpec = serde_json::from_value(spec).unwrap();
+                let why = Selector::new(&spec, "apps").unwrap_err().to_string();
+                assert!(why.starts_with(field), "{why}");
+            }
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Events, the Alerts that they are for, and what is sent of them to each type of Provider.
+//!
+//! All of it is pure: [`Selector`] decides whether an Alert is for an event, [`Event::told_by`] merges what the Alert adds to it,
+//! [`begin`] makes the HTTP requests that tell it, or asks what is there first, of which [`heard`] makes them, and [`refused`] reads from
+//! an answer whether it was taken. Each type of
+//! Provider is a file in `providers`. Failures that have one [`Cause`] are one [`Incident`]. What users and objects wrote is escaped for the place that it goes to, and cut at what that takes.
+
+mod alert;
+mod cause;
+mod event;
+mod incident;
+mod providers;
+mod repository;
+mod request;
+mod retry;
+mod target;
+mod text;
+
+pub use alert::{BadPattern, Selector};
+pub use cause::Cause;
+pub use event::{Event, Involved, Level};
+pub use incident::{Incident, IncidentFacts, MOST_NAMED, Pace, Stage, Step};
+pub use providers::{Next, Question, Takes, begin, heard, is_built, is_git, refused, takes};
+pub use request::{Method, Request};
+pub use retry::{after, backoff};
+pub use target::{Target, Unsendable};

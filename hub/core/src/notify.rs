@@ -1,0 +1,97 @@
+//! Providers and Alerts: which events are sent where, and that they arrive.
+//!
+//! An event that an Alert listens to is a row of `news`, written with the state that it tells of. [`Notifier::sort`] makes a delivery of it
+//! for each Alert that it is for; a pass over the Alert sends those, in their order, one at a time. Both are done by any replica, and
+//! again by another one where the first is gone: then an event that was being sent is sent once more, as a repeat.
+//!
+//! Failures that an Alert with `spec.group` is for join an incident in the place of a delivery each; a pass makes deliveries of those that are to
+//! be told.
+
+mod incidents;
+mod provider;
+mod send;
+mod sort;
+mod way;
+mod words;
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use roadstead_api::{ConditionStatus, NotificationStatus};
+use roadstead_hub_store::{Store, StoreError, Stored, Tx};
+use roadstead_model::Reason;
+
+use crate::HubOptions;
+use crate::clock::Clock;
+use crate::context::Context;
+use crate::identity::AccessRules;
+use crate::objects::conditions::{self, SUSPENDED};
+use crate::objects::status::{self, HasStatus};
+use crate::objects::triggers;
+
+/// The name under which passes are logged.
+const LOGGER: &str = "controllers.Notification";
+
+/// What is wrong with a Provider or an Alert.
+type Fault = (Reason, String);
+
+/// Providers and Alerts, and what is sent of events.
+pub struct Notifier {
+    store: Store,
+    clock: Arc<dyn Clock>,
+    options: Arc<HubOptions>,
+    access: Arc<AccessRules>,
+}
+
+impl Notifier {
+    pub(crate) fn new(context: &Context, access: &Arc<AccessRules>) -> Self {
+        Self {
+            store: context.store.clone(),
+            clock: Arc::clone(&context.clock),
+            options: Arc::clone(&context.options),
+            access: Arc::clone(access),
+        }
+    }
+
+    /// Locks an object again for its status, unless its spec is another one by now.
+    async fn again(tx: &mut Tx, seen: &Stored) -> Result<Option<Stored>, StoreError> {
+        let stored = tx.get_by_uid(seen.uid).await?;
+        Ok(stored
+            .filter(|stored| stored.generation == seen.generation && stored.deletion_timestamp.is_none()))
+    }
+}
+
+/// Writes whether all is well: what is, or what is wrong. True where that is news.
+async fn tell<K: HasStatus<Status = NotificationStatus>>(
+    tx: &mut Tx,
+    stored: &mut Stored,
+    found: &Result<String, Fault>,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let handled = triggers::request(stored);
+    let written = status::write::<K>(tx, stored, now, |status, generation| {
+        status.conditions.retain(|condition| condition.type_ != SUSPENDED);
+        let (ready, reason, message) = match found {
+            Ok(message) => (ConditionStatus::True, Reason::Succeeded, message),
+            Err((reason, why)) => (ConditionStatus::False, *reason, why),
+        };
+        conditions::set_ready(&mut status.conditions, ready, reason, message, generation, now);
+        status.observed_generation = Some(generation);
+        status.last_handled_reconcile_at = handled.or(status.last_handled_reconcile_at.take());
+    });
+    Ok(written.await?.is_some())
+}
+
+/// Writes that nothing is done.
+async fn tell_suspended<K: HasStatus<Status = NotificationStatus>>(
+    tx: &mut Tx,
+    stored: &mut Stored,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    status::write::<K>(tx, stored, now, |status, generation| {
+        conditions::set_suspended(&mut status.conditions, "what waits to be sent", generation, now);
+        status.observed_generation = Some(generation);
+    })
+    .await?;
+    Ok(())
+}

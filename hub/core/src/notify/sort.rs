@@ -1,0 +1,171 @@
+//! Sorts events to the Alerts that they are for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use roadstead_api::{Alert, AlertSpec, KindId};
+use roadstead_hub_store::{NewDelivery, Stored, Tx, WaitingNews};
+use roadstead_model::{Queue, ResourceUid};
+use roadstead_notify::{Event, Selector};
+use serde_json::json;
+
+use crate::HubError;
+use crate::notify::incidents::Heard;
+use crate::notify::{LOGGER, Notifier};
+
+/// Events that are sorted in one unit of work: each of 30 KiB at most, and held three times while that is done, which makes 9 MiB.
+const BATCH: i64 = 100;
+/// The same news again within so long is none, as in Flux.
+const AGAIN: Duration = Duration::from_secs(300);
+
+/// What is sorted in one unit of work.
+struct Batch {
+    news: Arc<Vec<WaitingNews>>,
+    /// Each read, where it can be.
+    events: Arc<Vec<Option<Event>>>,
+    now: Timestamp,
+}
+
+/// What Alerts may be told of, as far as it was asked.
+type Known = BTreeMap<(ResourceUid, String), bool>;
+
+impl Notifier {
+    /// Sorts the events that wait for it; true where there may be more.
+    ///
+    /// # Errors
+    /// Where the database fails; then nothing was sorted.
+    pub async fn sort(&self) -> Result<bool, HubError> {
+        let now = self.clock.now();
+        let mut tx = self.store.begin().await?;
+        let news = Arc::new(tx.take_news(BATCH).await?);
+        if news.is_empty() {
+            return Ok(false);
+        }
+        let events: Arc<Vec<Option<Event>>> = Arc::new(news.iter().map(read).collect());
+        let mut listening: BTreeMap<ResourceUid, Vec<usize>> = BTreeMap::new();
+        for (index, one) in news.iter().enumerate() {
+            for alert in &one.alerts {
+                listening.entry(*alert).or_default().push(index);
+            }
+        }
+        let batch = Batch { news, events, now };
+        let (mut woken, mut may) = (Vec::new(), BTreeMap::new());
+        for (uid, heard) in listening {
+            if self.sort_to(&mut tx, uid, &batch, heard, &mut may).await? {
+                woken.push(uid);
+            }
+        }
+        tx.enqueue(Queue::Alert, &woken).await?;
+        let is_full = i64::try_from(batch.news.len()).is_ok_and(|count| count == BATCH);
+        tx.commit().await?;
+        Ok(is_full)
+    }
+
+    /// Sorts what an Alert hears: into what it sends, or its incidents. True where that changed anything.
+    async fn sort_to(
+        &self,
+        tx: &mut Tx,
+        uid: ResourceUid,
+        batch: &Batch,
+        heard: Vec<usize>,
+        may: &mut Known,
+    ) -> Result<bool, HubError> {
+        let Some(alert) = self.store.get_by_uid(uid).await? else { return Ok(false) };
+        if alert.kind != KindId::Alert || alert.deletion_timestamp.is_some() {
+            return Ok(false);
+        }
+        // One that an older version stored, and that cannot be read, holds up no other: a pass over it says what is wrong.
+        let Ok(Alert { spec, .. }) = alert.decode::<Alert>() else { return Ok(false) };
+        let groups = spec.group.is_some();
+        if groups {
+            tx.hold_incidents(uid).await?;
+        }
+        let matches = matching(&alert.namespace, &spec, batch, heard.clone()).await;
+        let (mut deliveries, mut changed) = (Vec::new(), false);
+        for index in heard {
+            let (news, Some(event)) = (&batch.news[index], &batch.events[index]) else { continue };
+            let one = Heard { event, cluster: news.cluster.as_deref() };
+            // The end of something that was told, whatever else the Alert leaves out.
+            if groups && event.is_recovery() && one.is_well(tx, uid, batch.now).await? {
+                changed = true;
+                continue;
+            }
+            if !matches.contains(&index) || !self.may_hear(&alert, event, may).await? {
+                continue;
+            }
+            if groups && event.is_error() {
+                changed |= one.fails(tx, uid, &spec, batch.now).await?;
+                continue;
+            }
+            let told = event.told_by(&spec, news.cluster.as_deref());
+            deliveries.push(NewDelivery {
+                alert: uid,
+                news: news.id,
+                key: *event.key().as_bytes(),
+                event: json!(told),
+            });
+        }
+        if !deliveries.is_empty() {
+            let added = tx.add_deliveries(uid, &deliveries, batch.now - AGAIN, batch.now).await?;
+            changed |= added > 0;
+        }
+        Ok(changed)
+    }
+
+    /// Whether an Alert may be told of an object: one of its own namespace, or one that its writer may get or a grant names, which is asked
+    /// once for each object.
+    async fn may_hear(&self, alert: &Stored, event: &Event, known: &mut Known) -> Result<bool, HubError> {
+        let object = &event.involved_object;
+        if object.namespace == alert.namespace {
+            return Ok(true);
+        }
+        let key = (alert.uid, format!("{}/{}/{}", object.kind, object.namespace, object.name));
+        if let Some(may) = known.get(&key) {
+            return Ok(*may);
+        }
+        let may = self.may_be_told_of(alert, &object.kind, &object.namespace, &object.name).await?;
+        known.insert(key, may);
+        Ok(may)
+    }
+
+    /// Whether an Alert may be told of an object of another namespace.
+    pub(super) async fn may_be_told_of(
+        &self,
+        alert: &Stored,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<bool, HubError> {
+        let Some(kind) = KindId::named(kind) else { return Ok(false) };
+        // Whether it is still there says nothing.
+        let about = Stored::new(kind, namespace, name, self.clock.now(), json!({}));
+        Ok(self.access.may_use(alert, &about).await?.is_ok())
+    }
+}
+
+fn read(news: &WaitingNews) -> Option<Event> {
+    let event = serde_json::from_value(news.event.clone());
+    event
+        .inspect_err(
+            |error| tracing::error!(target: LOGGER, %error, "an event cannot be read, and is not sent"),
+        )
+        .ok()
+}
+
+/// Which of the events an Alert is for. Off the threads that serve others: an Alert's expressions take their time.
+async fn matching(namespace: &str, spec: &AlertSpec, batch: &Batch, heard: Vec<usize>) -> BTreeSet<usize> {
+    let (namespace, spec) = (namespace.to_owned(), spec.clone());
+    let (news, events) = (Arc::clone(&batch.news), Arc::clone(&batch.events));
+    let matched = tokio::task::spawn_blocking(move || {
+        // An Alert whose expressions cannot be used says so in its condition.
+        let Ok(selector) = Selector::new(&spec, &namespace) else { return BTreeSet::new() };
+        let is_for = |index: &usize| {
+            let event = events[*index].as_ref();
+            event.is_some_and(|event| !selector.matching(event, &news[*index].labels).is_empty())
+        };
+        heard.into_iter().filter(is_for).collect()
+    });
+    matched.await.unwrap_or_default()
+}

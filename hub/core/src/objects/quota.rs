@@ -1,0 +1,88 @@
+//! Quotas: how many objects a namespace may have, and how many bytes of artifacts. They are asked in the transaction that makes an object, each locked from there to its
+//! end, so that two who come at once do not both have the last place. What is used is counted when a quota is read.
+
+use roadstead_api::{ARTIFACT_BYTES, KindId, ResourceQuota, ResourceQuotaStatus};
+use roadstead_hub_store::{Store, StoreError, Stored, Tx};
+use roadstead_model::ResourceUid;
+use serde_json::json;
+
+use crate::HubError;
+use crate::address::named;
+use crate::objects::Objects;
+
+/// Quotas of one namespace that are looked at.
+const MOST_QUOTAS: i64 = 100;
+
+/// Whether a namespace has room for one more object.
+///
+/// # Errors
+/// [`HubError::Forbidden`], as Kubernetes says it.
+pub(super) async fn admit(tx: &mut Tx, stored: &Stored) -> Result<(), HubError> {
+    if !stored.kind.get().namespaced() || stored.kind == KindId::Event {
+        return Ok(());
+    }
+    for quota in tx.list_locked(KindId::ResourceQuota, &stored.namespace).await? {
+        let spec = quota.decode::<ResourceQuota>()?.spec;
+        for (what, kinds, limit) in spec.limits().filter(|(_, kinds, _)| kinds.contains(&stored.kind)) {
+            let used = tx.count_in(&kinds, &stored.namespace).await?;
+            if used >= limit {
+                return Err(HubError::Forbidden(format!(
+                    "{} is forbidden: exceeded quota: {}, requested: {what}=1, used: {what}={used}, limited: {what}={limit}",
+                    named(stored.kind.get(), &stored.name),
+                    quota.name
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a namespace has room for an artifact of so many bytes, as the next one of a source; else which quota has not. Asked once it is known how
+/// large it is, and not locked: several that come at once may each fit.
+///
+/// # Errors
+/// Where the database fails.
+pub(crate) async fn has_room(
+    store: &Store,
+    namespace: &str,
+    source: Option<ResourceUid>,
+    bytes: u64,
+) -> Result<Result<(), String>, HubError> {
+    let mut used = None;
+    for name in store.names(KindId::ResourceQuota, namespace, MOST_QUOTAS).await? {
+        let Some(quota) = store.get(KindId::ResourceQuota, namespace, &name).await? else { continue };
+        let Some(limit) = quota.decode::<ResourceQuota>()?.spec.artifact_bytes() else { continue };
+        let already = match used {
+            Some(already) => already,
+            None => *used.insert(store.artifact_bytes(namespace, source).await?),
+        };
+        if already.saturating_add(bytes) > limit {
+            return Ok(Err(format!(
+                "exceeded quota: {name}, requested: {ARTIFACT_BYTES}={bytes}, used: {ARTIFACT_BYTES}={already}, limited: \
+                 {ARTIFACT_BYTES}={limit}"
+            )));
+        }
+    }
+    Ok(Ok(()))
+}
+
+impl Objects {
+    /// Counts what of a quota is used; any other object stays as it is.
+    pub(super) async fn count_used(&self, stored: &mut Stored) -> Result<(), StoreError> {
+        if stored.kind != KindId::ResourceQuota {
+            return Ok(());
+        }
+        let spec = stored.decode::<ResourceQuota>()?.spec;
+        let mut status = ResourceQuotaStatus { hard: spec.hard.clone(), ..ResourceQuotaStatus::default() };
+        for (what, kinds, _) in spec.limits() {
+            let used = self.store.count_in(&kinds, &stored.namespace).await?;
+            status.used.insert(what.to_owned(), used.to_string());
+        }
+        if spec.artifact_bytes().is_some() {
+            let used = self.store.artifact_bytes(&stored.namespace, None).await?;
+            status.used.insert(ARTIFACT_BYTES.to_owned(), used.to_string());
+        }
+        stored.object["status"] = json!(status);
+        Ok(())
+    }
+}

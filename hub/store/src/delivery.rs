@@ -1,0 +1,315 @@
+//! What Alerts send, and what came of it.
+
+use jiff::Timestamp;
+use roadstead_model::{DeliveryFilter, ResourceUid, Visible};
+use serde_json::Value;
+
+use crate::time::{from_sql, to_sql};
+use crate::{Store, StoreError};
+
+/// The longest text that is kept of why an attempt failed, in characters.
+const MAX_ERROR: usize = 1_000;
+
+type Moment = ::time::OffsetDateTime;
+
+/// An event that waits to be sent.
+#[derive(Debug, Clone)]
+pub struct Delivery {
+    /// Which one.
+    pub id: i64,
+    /// The event.
+    pub event: Value,
+    /// When it was made.
+    pub made_at: Timestamp,
+    /// How often it was tried.
+    pub attempts: i32,
+    /// Not before then.
+    pub due_at: Timestamp,
+    /// Whether an attempt began of which nothing is known: it may have arrived.
+    pub is_repeat: bool,
+    /// Why the last attempt failed.
+    pub error: String,
+}
+
+/// What came of an attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Attempted {
+    /// It arrived.
+    Sent,
+    /// It did not, and is tried again then.
+    Again {
+        /// Why.
+        why: String,
+        /// When.
+        at: Timestamp,
+    },
+    /// It did not, and is not tried again.
+    Failed {
+        /// Why.
+        why: String,
+    },
+}
+
+/// A delivery, for people.
+#[derive(Debug, Clone)]
+pub struct FleetDelivery {
+    /// Which one.
+    pub id: i64,
+    /// The Alert's namespace.
+    pub namespace: String,
+    /// And its name.
+    pub alert: String,
+    /// The Provider's name, once it was tried.
+    pub provider: String,
+    /// `waiting`, `sent` or `failed`.
+    pub state: String,
+    /// How often it was tried.
+    pub attempts: i32,
+    /// The event.
+    pub event: Value,
+    /// When it was made.
+    pub made_at: Timestamp,
+    /// When it arrived, or was given up.
+    pub ended_at: Option<Timestamp>,
+    /// Why the last attempt failed.
+    pub error: String,
+}
+
+type WaitingRow = (i64, Value, Moment, i32, Option<Moment>, bool, String);
+type ListedRow = (i64, String, String, String, String, i32, Value, Moment, Option<Moment>, String);
+
+impl Store {
+    /// The oldest events that an Alert has still to send.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn waiting_deliveries(
+        &self,
+        alert: ResourceUid,
+        most: i64,
+    ) -> Result<Vec<Delivery>, StoreError> {
+        let what = "read what an Alert has to send";
+        let rows: Vec<WaitingRow> = sqlx::query_as(
+            "SELECT id, event, made_at, attempts, CASE WHEN isfinite(due_at) THEN due_at END, began_at IS NOT NULL, error
+             FROM delivery WHERE alert = $1 AND state = 'waiting' ORDER BY id LIMIT $2",
+        )
+        .bind(alert.0)
+        .bind(most)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::query(what))?;
+        let read = |(id, event, made_at, attempts, due_at, is_repeat, error): WaitingRow| {
+            let due_at = due_at.map_or(Ok(Timestamp::MIN), |at| from_sql(what, at))?;
+            Ok(Delivery { id, event, made_at: from_sql(what, made_at)?, attempts, due_at, is_repeat, error })
+        };
+        rows.into_iter().map(read).collect()
+    }
+
+    /// Notes that an attempt begins.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn begin_attempt(&self, id: i64, provider: &str, now: Timestamp) -> Result<(), StoreError> {
+        sqlx::query(
+            "UPDATE delivery SET began_at = $2, attempts = attempts + 1, provider = $3 WHERE id = $1 AND state = 'waiting'",
+        )
+        .bind(id)
+        .bind(to_sql(now))
+        .bind(provider)
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::query("note that an event is sent"))?;
+        Ok(())
+    }
+
+    /// Forgets an event that is not for the Alert's Provider.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn drop_delivery(&self, id: i64) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM delivery WHERE id = $1 AND state = 'waiting'")
+            .bind(id)
+            .execute(&self.pool)
+            .await
+            .map_err(StoreError::query("forget an event that is not sent"))?;
+        Ok(())
+    }
+
+    /// Whether an Alert has told that an object failed, and not yet that this is over.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn told_of_failure(&self, alert: ResourceUid, object: &Value) -> Result<bool, StoreError> {
+        sqlx::query_scalar(
+            "SELECT EXISTS (SELECT FROM alert_failing WHERE alert = $1 AND kind = $2::jsonb ->> 'kind'
+                            AND namespace = $2::jsonb ->> 'namespace' AND name = $2::jsonb ->> 'name')",
+        )
+        .bind(alert.0)
+        .bind(object)
+        .fetch_one(&self.pool)
+        .await
+        .map_err(StoreError::query("look whether an Alert told of a failure"))
+    }
+
+    /// Notes what came of an attempt.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn end_attempt(&self, id: i64, came: &Attempted, now: Timestamp) -> Result<(), StoreError> {
+        let (state, why, due) = match came {
+            Attempted::Sent => ("sent", "", None),
+            Attempted::Again { why, at } => ("waiting", why.as_str(), Some(to_sql(*at))),
+            Attempted::Failed { why } => ("failed", why.as_str(), None),
+        };
+        let why: String = why.chars().take(MAX_ERROR).collect();
+        // Waiting for others is neither a failure nor the end of one.
+        sqlx::query(
+            "WITH ended AS (UPDATE delivery SET state = $2, error = $3, due_at = coalesce($4, due_at), began_at = NULL,
+                                ended_at = CASE WHEN $2 = 'waiting' THEN NULL ELSE $5::timestamptz END
+                            WHERE id = $1 AND state = 'waiting' RETURNING alert, event),
+                  told AS (SELECT alert, event #>> '{involvedObject,kind}' AS kind,
+                                  event #>> '{involvedObject,namespace}' AS namespace,
+                                  event #>> '{involvedObject,name}' AS name, event ->> 'severity' = 'error' AS fails
+                           FROM ended WHERE $2 = 'sent' AND event ->> 'reason' NOT IN ('Progressing', 'DependencyNotReady')),
+                  failing AS (INSERT INTO alert_failing SELECT alert, kind, namespace, name FROM told WHERE fails
+                              ON CONFLICT DO NOTHING)
+             DELETE FROM alert_failing USING told
+             WHERE NOT told.fails AND alert_failing.alert = told.alert AND alert_failing.kind = told.kind
+               AND alert_failing.namespace = told.namespace AND alert_failing.name = told.name",
+        )
+        .bind(id)
+        .bind(state)
+        .bind(why)
+        .bind(due)
+        .bind(to_sql(now))
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::query("note what came of an event that was sent"))?;
+        Ok(())
+    }
+
+    /// Gives up what an Alert has been trying, or waiting, to send since before `since`; says how much that was.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn give_up_deliveries(
+        &self,
+        alert: ResourceUid,
+        since: Timestamp,
+        now: Timestamp,
+    ) -> Result<u64, StoreError> {
+        let given_up = sqlx::query(
+            "UPDATE delivery SET state = 'failed', ended_at = $3, began_at = NULL,
+                 error = left(concat_ws(': ', 'given up', nullif(error, '')), 1000)
+             WHERE alert = $1 AND state = 'waiting' AND made_at < $2",
+        )
+        .bind(alert.0)
+        .bind(to_sql(since))
+        .bind(to_sql(now))
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::query("give up what cannot be sent"))?;
+        Ok(given_up.rows_affected())
+    }
+
+    /// How many events of an Alert were left out since too many were waiting, and since when; forgotten where nothing waits any more.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn left_out(&self, alert: ResourceUid) -> Result<Option<i64>, StoreError> {
+        let what = "read what of an Alert was left out";
+        sqlx::query(
+            "DELETE FROM delivery_left_out WHERE alert = $1
+             AND NOT EXISTS (SELECT FROM delivery WHERE delivery.alert = $1 AND state = 'waiting')",
+        )
+        .bind(alert.0)
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::query(what))?;
+        sqlx::query_scalar("SELECT count FROM delivery_left_out WHERE alert = $1")
+            .bind(alert.0)
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(StoreError::query(what))
+    }
+
+    /// Deliveries, the latest first.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn deliveries(
+        &self,
+        filter: &DeliveryFilter,
+        visible: Option<&Visible>,
+        limit: i64,
+    ) -> Result<Vec<FleetDelivery>, StoreError> {
+        let what = "list deliveries";
+        let rows: Vec<ListedRow> = sqlx::query_as(
+            "SELECT delivery.id, alert.namespace, alert.name, provider, state, attempts, event, made_at, ended_at, error
+             FROM delivery JOIN resource AS alert ON alert.uid = delivery.alert
+             WHERE ($1 = '' OR alert.namespace = $1) AND ($2 = '' OR alert.name = $2) AND ($3 = '' OR state = $3)
+               AND ($4::bigint IS NULL OR delivery.id < $4)
+               AND ($5::text[] IS NULL OR 'Alert/' || alert.namespace = ANY($5))
+             ORDER BY delivery.id DESC LIMIT $6",
+        )
+        .bind(&filter.namespace)
+        .bind(&filter.alert)
+        .bind(&filter.state)
+        .bind(filter.before)
+        .bind(visible.map(|visible| visible.places.clone()))
+        .bind(limit)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::query(what))?;
+        let read = |row: ListedRow| {
+            let (id, namespace, alert, provider, state, attempts, event, made_at, ended_at, error) = row;
+            let ended_at = ended_at.map(|at| from_sql(what, at)).transpose()?;
+            let made_at = from_sql(what, made_at)?;
+            Ok(FleetDelivery {
+                id,
+                namespace,
+                alert,
+                provider,
+                state,
+                attempts,
+                event,
+                made_at,
+                ended_at,
+                error,
+            })
+        };
+        rows.into_iter().map(read).collect()
+    }
+
+    /// Forgets deliveries and incidents that ended before then, of each Alert all but the newest deliveries, and failures of objects that are
+    /// gone.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn trim_deliveries(&self, before: Timestamp, most: i64) -> Result<(), StoreError> {
+        sqlx::query(
+            "DELETE FROM delivery WHERE state <> 'waiting' AND (ended_at < $1 OR id IN (
+                 SELECT id FROM (SELECT id, row_number() OVER (PARTITION BY alert ORDER BY id DESC) AS place
+                                 FROM delivery WHERE state <> 'waiting') AS ended WHERE place > $2))",
+        )
+        .bind(to_sql(before))
+        .bind(most)
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::query("forget old deliveries"))?;
+        sqlx::query("DELETE FROM incident WHERE ended_at < $1")
+            .bind(to_sql(before))
+            .execute(&self.pool)
+            .await
+            .map_err(StoreError::query("forget old incidents"))?;
+        sqlx::query(
+            "DELETE FROM alert_failing AS failing
+             WHERE NOT EXISTS (SELECT FROM resource WHERE resource.kind = failing.kind
+                               AND resource.namespace = failing.namespace AND resource.name = failing.name)",
+        )
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::query("forget failures of objects that are gone"))?;
+        Ok(())
+    }
+}

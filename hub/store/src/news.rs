@@ -1,0 +1,259 @@
+//! Events that Alerts listen to: written with the state that they tell of, and sorted to the Alerts that they are for.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use roadstead_model::{ResourceUid, Topic};
+use serde_json::Value;
+use sqlx::types::Json;
+use uuid::Uuid;
+
+use crate::time::to_sql;
+use crate::{StoreError, Tx};
+
+/// Deliveries of one Alert that wait at most: what comes beyond that is counted, and left out.
+const MOST_WAITING: i64 = 1_000;
+
+/// What an Alert listens to.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AlertSource {
+    /// The kind.
+    pub kind: String,
+    /// The namespace; `*` for all.
+    pub namespace: String,
+    /// The name; `*` for all.
+    pub name: String,
+}
+
+/// An event, as it is written with what it tells of.
+#[derive(Debug, Clone)]
+pub struct NewsItem {
+    /// The object's kind.
+    pub kind: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Whether it tells of a failure.
+    pub is_error: bool,
+    /// The event.
+    pub event: Value,
+    /// The object's labels.
+    pub labels: BTreeMap<String, String>,
+    /// The cluster that it is about.
+    pub cluster: Option<String>,
+}
+
+/// An event that waits to be sorted.
+#[derive(Debug, Clone)]
+pub struct WaitingNews {
+    /// Which one.
+    pub id: i64,
+    /// The event.
+    pub event: Value,
+    /// The object's labels, when it happened.
+    pub labels: BTreeMap<String, String>,
+    /// The cluster that it is about.
+    pub cluster: Option<String>,
+    /// The Alerts that listen to it.
+    pub alerts: Vec<ResourceUid>,
+}
+
+/// An event that an Alert is to send.
+#[derive(Debug, Clone)]
+pub struct NewDelivery {
+    /// The Alert.
+    pub alert: ResourceUid,
+    /// Of which news it is.
+    pub news: i64,
+    /// What the same news has in common.
+    pub key: [u8; 32],
+    /// The event, as the Alert tells it.
+    pub event: Value,
+}
+
+type Row = (i64, Value, Json<BTreeMap<String, String>>, Option<String>, Vec<Uuid>);
+
+impl Tx {
+    /// Writes an event for those who listen to it, with this unit of work.
+    pub fn tell(&mut self, news: NewsItem) {
+        self.news.push(news);
+    }
+
+    /// One statement for all events of a unit of work, and none while there is no Alert; it leaves nothing behind of those that nobody
+    /// listens to.
+    pub(crate) async fn write_news(&mut self) -> Result<(), StoreError> {
+        let news = std::mem::take(&mut self.news);
+        if news.is_empty() || !self.is_listened_to {
+            return Ok(());
+        }
+        let texts = |of: fn(&NewsItem) -> &str| news.iter().map(of).map(str::to_owned).collect::<Vec<_>>();
+        let written = sqlx::query(
+            "INSERT INTO news (event, labels, cluster)
+             SELECT told.event, told.labels, told.cluster
+             FROM unnest($1::text[], $2::text[], $3::text[], $4::boolean[], $5::jsonb[], $6::jsonb[], $7::text[])
+                  WITH ORDINALITY AS told (kind, namespace, name, is_error, event, labels, cluster, place)
+             WHERE EXISTS (SELECT FROM alert_source AS source
+                           WHERE source.kind = told.kind AND source.namespace IN (told.namespace, '*')
+                             AND source.name IN (told.name, '*') AND (told.is_error OR NOT source.only_errors))
+             ORDER BY told.place",
+        )
+        .bind(texts(|one| &one.kind))
+        .bind(texts(|one| &one.namespace))
+        .bind(texts(|one| &one.name))
+        .bind(news.iter().map(|one| one.is_error).collect::<Vec<_>>())
+        .bind(news.iter().map(|one| Json(&one.event)).collect::<Vec<_>>())
+        .bind(news.iter().map(|one| Json(&one.labels)).collect::<Vec<_>>())
+        .bind(news.iter().map(|one| one.cluster.clone()).collect::<Vec<_>>())
+        .execute(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("write news"))?;
+        if written.rows_affected() > 0 {
+            self.wake(Topic::News);
+        }
+        Ok(())
+    }
+
+    /// Notes what an Alert listens to, in the place of what it did.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn listen(
+        &mut self,
+        alert: ResourceUid,
+        sources: &[AlertSource],
+        only_errors: bool,
+    ) -> Result<(), StoreError> {
+        let what = "note what an Alert listens to";
+        let texts =
+            |of: fn(&AlertSource) -> &str| sources.iter().map(of).map(str::to_owned).collect::<Vec<_>>();
+        let (kinds, namespaces) = (texts(|one| &one.kind), texts(|one| &one.namespace));
+        let names = texts(|one| &one.name);
+        sqlx::query(
+            "DELETE FROM alert_source WHERE alert = $1 AND (kind, namespace, name) NOT IN
+                 (SELECT * FROM unnest($2::text[], $3::text[], $4::text[]))",
+        )
+        .bind(alert.0)
+        .bind(&kinds)
+        .bind(&namespaces)
+        .bind(&names)
+        .execute(&mut *self.inner)
+        .await
+        .map_err(StoreError::query(what))?;
+        sqlx::query(
+            "INSERT INTO alert_source (alert, kind, namespace, name, only_errors)
+             SELECT DISTINCT $1::uuid, kind, namespace, name, $5::boolean
+             FROM unnest($2::text[], $3::text[], $4::text[]) AS wanted (kind, namespace, name)
+             ON CONFLICT (alert, kind, namespace, name) DO UPDATE SET only_errors = excluded.only_errors",
+        )
+        .bind(alert.0)
+        .bind(&kinds)
+        .bind(&namespaces)
+        .bind(&names)
+        .bind(only_errors)
+        .execute(&mut *self.inner)
+        .await
+        .map_err(StoreError::query(what))?;
+        Ok(())
+    }
+
+    /// Takes the oldest events that wait to be sorted, each with who listens to it: they are gone with this unit of work. Other replicas take
+    /// others.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn take_news(&mut self, most: i64) -> Result<Vec<WaitingNews>, StoreError> {
+        let rows: Vec<Row> = sqlx::query_as(
+            "WITH taken AS (DELETE FROM news WHERE id IN (SELECT id FROM news ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED)
+                            RETURNING id, event, labels, cluster)
+             SELECT id, event, labels, cluster,
+                    ARRAY(SELECT DISTINCT alert FROM alert_source AS source
+                          WHERE source.kind = taken.event #>> '{involvedObject,kind}'
+                            AND source.namespace IN (taken.event #>> '{involvedObject,namespace}', '*')
+                            AND source.name IN (taken.event #>> '{involvedObject,name}', '*')
+                            AND (taken.event ->> 'severity' = 'error' OR NOT source.only_errors))
+             FROM taken ORDER BY id",
+        )
+        .bind(most)
+        .fetch_all(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("take news"))?;
+        let read = |(id, event, Json(labels), cluster, alerts): Row| WaitingNews {
+            id,
+            event,
+            labels,
+            cluster,
+            alerts: alerts.into_iter().map(ResourceUid).collect(),
+        };
+        Ok(rows.into_iter().map(read).collect())
+    }
+
+    async fn leave_out(&mut self, alert: ResourceUid, count: i64, now: Timestamp) -> Result<(), StoreError> {
+        sqlx::query(
+            "INSERT INTO delivery_left_out (alert, since, count) SELECT $1, $2, $3::bigint WHERE $3::bigint > 0
+             ON CONFLICT (alert) DO UPDATE SET count = delivery_left_out.count + $3::bigint",
+        )
+        .bind(alert.0)
+        .bind(to_sql(now))
+        .bind(count)
+        .execute(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("count what is left out"))?;
+        Ok(())
+    }
+
+    /// Adds what an Alert is to send, in this order, and says how much of it was not known yet. The same news again within `again` is none,
+    /// unless it failed to arrive, or the object had news of another severity since. Beyond what may wait it is left out, which is
+    /// counted.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn add_deliveries(
+        &mut self,
+        alert: ResourceUid,
+        deliveries: &[NewDelivery],
+        again: Timestamp,
+        now: Timestamp,
+    ) -> Result<u64, StoreError> {
+        let what = "add deliveries";
+        let mut added = 0;
+        for (index, delivery) in deliveries.iter().enumerate() {
+            let row: (bool, bool) = sqlx::query_as(
+                "WITH same AS (SELECT max(id) AS id FROM delivery
+                               WHERE alert = $1 AND key = $3 AND made_at > $5 AND state <> 'failed'),
+                      other AS (SELECT max(delivery.id) AS id FROM delivery, same
+                                WHERE alert = $1 AND delivery.id > same.id
+                                  AND delivery.event -> 'involvedObject' = $4::jsonb -> 'involvedObject'
+                                  AND delivery.event ->> 'severity' <> $4::jsonb ->> 'severity'),
+                      room AS (SELECT count(*) < $7 AS is_there FROM
+                                   (SELECT FROM delivery WHERE alert = $1 AND state = 'waiting' LIMIT $7) AS waiting),
+                      is_new AS (SELECT (same.id IS NULL OR other.id IS NOT NULL) AS it FROM same, other),
+                      added AS (INSERT INTO delivery (alert, news, key, event, made_at)
+                                SELECT $1, $2, $3, $4, $6 FROM is_new, room WHERE is_new.it AND room.is_there
+                                ON CONFLICT (alert, news) DO NOTHING RETURNING id),
+                      left_out AS (INSERT INTO delivery_left_out (alert, since, count)
+                                   SELECT $1, $6, 1 FROM is_new, room WHERE is_new.it AND NOT room.is_there
+                                   ON CONFLICT (alert) DO UPDATE SET count = delivery_left_out.count + 1)
+                 SELECT EXISTS (SELECT FROM added), (SELECT is_there FROM room)",
+            )
+            .bind(alert.0)
+            .bind(delivery.news)
+            .bind(delivery.key.as_slice())
+            .bind(&delivery.event)
+            .bind(to_sql(again))
+            .bind(to_sql(now))
+            .bind(MOST_WAITING)
+            .fetch_one(&mut *self.inner)
+            .await
+            .map_err(StoreError::query(what))?;
+            added += u64::from(row.0);
+            if !row.1 {
+                // Nor is there room for the rest, whatever of it would have been news.
+                let rest = deliveries.len() - index - 1;
+                self.leave_out(alert, i64::try_from(rest).unwrap_or(i64::MAX), now).await?;
+                break;
+            }
+        }
+        Ok(added)
+    }
+}

@@ -1,0 +1,59 @@
+//! Sends events: sorts them to the Alerts that they are for, and makes passes over these.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use roadstead_hub_core::{Hub, HubError};
+use roadstead_model::{Queue, ResourceUid, Topic};
+use tokio_util::sync::CancellationToken;
+
+use crate::controllers::Controller;
+
+/// The timer under the signals.
+const LONGEST_NAP: Duration = Duration::from_secs(5);
+
+/// Says what of Providers is missing.
+pub(crate) struct Providers;
+
+impl Controller for Providers {
+    const QUEUE: Queue = Queue::Provider;
+    const CONCURRENCY: usize = 2;
+
+    async fn process(&self, hub: &Hub, uid: ResourceUid) -> Result<Timestamp, HubError> {
+        hub.notify.process_provider(uid).await
+    }
+}
+
+/// Sends what Alerts are for.
+pub(crate) struct Alerts;
+
+impl Controller for Alerts {
+    const QUEUE: Queue = Queue::Alert;
+    // Each sends one event at a time, so as many events are in memory and on their way at once. A namespace has three quarters of these
+    // at most, whatever its Providers do.
+    const CONCURRENCY: usize = 16;
+
+    async fn process(&self, hub: &Hub, uid: ResourceUid) -> Result<Timestamp, HubError> {
+        hub.notify.process_alert(uid).await
+    }
+}
+
+/// Sorts events to Alerts until `stop`.
+pub(crate) async fn sort(hub: Hub, stop: CancellationToken) {
+    let mut signals = hub.signals().subscribe(Topic::News);
+    while !stop.is_cancelled() {
+        signals.mark_unchanged();
+        let sorted = hub.attempt("could not sort events to Alerts", hub.notify.sort());
+        let more = tokio::select! {
+            more = sorted => more,
+            () = stop.cancelled() => break,
+        };
+        if more == Some(true) {
+            continue;
+        }
+        tokio::select! {
+            _ = tokio::time::timeout(LONGEST_NAP, signals.changed()) => {}
+            () = stop.cancelled() => {}
+        }
+    }
+}

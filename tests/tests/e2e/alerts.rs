@@ -1,0 +1,97 @@
+//! Alerts: what goes wrong on a cluster, and that it is over, is where an Alert sends it.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use roadstead_tests::gitserver::Commit;
+use roadstead_tests::sink::Sink;
+use roadstead_tests::{Fleet, HubSetup, PATIENCE, config_map, eventually, kustomization};
+use serde_json::Value;
+
+/// Waits for an event with this severity and one of these reasons.
+async fn told(sink: &Sink, severity: &str, reasons: &[&str]) -> Result<Value> {
+    let mut found = Value::Null;
+    eventually("it is told", PATIENCE, || {
+        let event = sink.got().into_iter().map(|(_, event)| event).find(|event| {
+            event["severity"] == severity && reasons.iter().any(|reason| event["reason"] == *reason)
+        });
+        let seen = format!("no {severity} {reasons:?} in {:?}", sink.got());
+        found = event.clone().unwrap_or_default();
+        async move { event.map(|_| ()).context(seen) }
+    })
+    .await?;
+    Ok(found)
+}
+
+fn reason(event: &Value) -> &str {
+    event["reason"].as_str().unwrap_or_default()
+}
+
+#[tokio::test]
+async fn what_fails_on_a_cluster_and_that_it_is_over_is_told() -> Result<()> {
+    let (sink, incidents) = (Sink::start().await?, Sink::start().await?);
+    let (url, grouped) = (&sink.url, &incidents.url);
+    let setup = HubSetup::new("alerts").await?.arg("--allow-network=notify=127.0.0.1/32");
+    let fleet = Fleet::start_on(setup).await?;
+    fleet
+        .apply(&format!(
+            "apiVersion: notification.toolkit.fluxcd.io/v1beta3\nkind: Provider\nmetadata: {{name: hook}}\nspec: {{type: generic, \
+             address: '{url}/flux'}}\n---\napiVersion: notification.toolkit.fluxcd.io/v1beta3\nkind: Alert\nmetadata: {{name: all}}\n\
+             spec:\n  providerRef: {{name: hook}}\n  eventMetadata: {{env: test}}\n  eventSources: [{{kind: Kustomization, name: '*'}}]\n---\n\
+             apiVersion: notification.toolkit.fluxcd.io/v1beta3\nkind: Provider\nmetadata: {{name: incidents}}\nspec: {{type: generic, \
+             address: '{grouped}/'}}\n---\napiVersion: notification.toolkit.fluxcd.io/v1beta3\nkind: Alert\nmetadata: {{name: failures}}\n\
+             spec:\n  providerRef: {{name: incidents}}\n  eventSeverity: error\n  group: {{wait: 1s}}\n\
+             \x20 eventSources: [{{kind: Kustomization, name: '*'}}]\n"
+        ))
+        .await?;
+    fleet.ready("alert/all").await?;
+    fleet.ready("provider/hook").await?;
+    let space = fleet.cluster.namespace("alerts").await?;
+    let bad =
+        Commit::new().file("config.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: 'No Name'}\n");
+    let repository = fleet.repository("app", &bad).await?;
+    fleet.apply(&kustomization("app", "app", ".", &[])).await?;
+    let event = told(&sink, "error", &["ReconciliationFailed", "ValidationFailed"]).await?;
+    ensure!(
+        event["involvedObject"]["name"] == "app" && event["involvedObject"]["kind"] == "Kustomization",
+        "{event}"
+    );
+    ensure!(event["metadata"]["env"] == "test", "{event}");
+    let revision = event["metadata"]["revision"].as_str().unwrap_or_default();
+    ensure!(revision.starts_with("main@sha1:"), "{event}");
+    ensure!(sink.got()[0].0.contains("gotk-component: "), "no component");
+    let opened = told(&incidents, "error", &["ReconciliationFailed", "ValidationFailed"]).await?;
+    ensure!(opened["message"] == event["message"] && opened["incident"]["stage"] == "opened", "{opened}");
+    let good = Commit::new().file("config.yaml", config_map(space.name(), "alerts", "fine"));
+    repository.commit("main", "fine", &good)?;
+    let began = Instant::now();
+    fleet.fetch("app").await?;
+    fleet.cluster.has_word(space.name(), "alerts", Some("fine")).await?;
+    let event = told(&sink, "info", &["ReconciliationSucceeded"]).await?;
+    println!("from the fetch to the news that it is over: {:?}", began.elapsed());
+    ensure!(began.elapsed() < Duration::from_secs(60) && event["involvedObject"]["name"] == "app", "{event}");
+    // Of what an Alert tells as incidents nothing comes but that it began and is over.
+    let closed = told(&incidents, "info", &[reason(&opened)]).await?;
+    let stages: Vec<Value> =
+        incidents.got().iter().map(|(_, event)| event["incident"]["stage"].clone()).collect();
+    ensure!(stages == ["opened", "resolved"], "{stages:?}");
+    ensure!(closed["incident"]["id"] == opened["incident"]["id"], "{closed}");
+    ensure!(closed["message"].as_str().is_some_and(|text| text.starts_with("Resolved after ")), "{closed}");
+    let listed: Value =
+        serde_json::from_str(&fleet.run(&["get", "--raw", "/fleet/v1/incidents?alert=failures"]).await?)?;
+    ensure!(
+        listed["items"][0]["id"] == opened["incident"]["id"] && listed["items"][0]["failed"] == 1,
+        "{listed}"
+    );
+    // What was sent is told, and no event twice.
+    let listed: Value =
+        serde_json::from_str(&fleet.run(&["get", "--raw", "/fleet/v1/deliveries?alert=all"]).await?)?;
+    let items = listed["items"].as_array().context("items")?;
+    ensure!(!items.is_empty() && items.iter().all(|item| item["alert"]["name"] == "all"), "{listed}");
+    let mut told: Vec<String> = sink.got().iter().map(|(_, event)| event.to_string()).collect();
+    let all = told.len();
+    told.sort();
+    told.dedup();
+    ensure!(told.len() == all, "an event was told twice: {told:?}");
+    Ok(())
+}

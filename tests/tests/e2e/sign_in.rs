@@ -1,0 +1,235 @@
+//! People sign in at a real OpenID provider: to the dashboard with a browser, and at a command line.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use reqwest::StatusCode;
+use reqwest::header::{LOCATION, SET_COOKIE};
+use roadstead_tests::{HubProcess, HubSetup, Kubectl, OpenIdProvider, Process, binary, eventually};
+use serde_json::{Value, json};
+
+const PATIENCE: Duration = Duration::from_secs(90);
+const SIGN_IN: &str = "/fleet/v1/sign-in";
+
+async fn hub(provider: &OpenIdProvider) -> Result<(HubSetup, HubProcess)> {
+    let setup = HubSetup::new("sign-in").await?;
+    let folder = setup.folder().to_owned();
+    let write = |name: &str, text: String| -> Result<String> {
+        let path = folder.join(name);
+        std::fs::write(&path, text)?;
+        Ok(path.display().to_string())
+    };
+    let authentication = json!({
+        "apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration",
+        "jwt": [{
+            "issuer": {
+                "url": provider.url(), "certificateAuthority": provider.ca_pem(),
+                "audiences": ["dashboard", "cli"], "audienceMatchPolicy": "MatchAny",
+            },
+            "claimMappings": {
+                "username": { "claim": "sub", "prefix": "oidc:" }, "groups": { "claim": "groups", "prefix": "" },
+            },
+        }],
+    });
+    let secret = write("client-secret", "of the client\n".to_owned())?;
+    let sign_in = json!({
+        "apiVersion": "fleet.roadstead.dev/v1alpha1", "kind": "SignInConfiguration",
+        "providers": [{
+            "issuer": provider.url(), "name": "Company", "clientID": "dashboard", "clientSecretFile": secret,
+            "prompt": "consent", "commandLine": { "clientID": "cli" },
+        }],
+    });
+    let authentication = write("authentication.json", authentication.to_string())?;
+    let sign_in = write("sign-in.json", sign_in.to_string())?;
+    let setup = setup
+        .arg(&format!("--authentication-config={authentication}"))
+        .arg(&format!("--sign-in-config={sign_in}"));
+    let hub = HubProcess::start(&setup).await?;
+    Ok((setup, hub))
+}
+
+/// The hub's URL and its authority, as its kubeconfig has them.
+async fn reached(hub: &HubProcess) -> Result<(String, String)> {
+    use base64::Engine as _;
+    let text = hub.kubectl().run(&["config", "view", "--raw", "--minify", "-o", "json"]).await?;
+    let config: Value = serde_json::from_str(&text)?;
+    let cluster = &config["clusters"][0]["cluster"];
+    let ca = cluster["certificate-authority-data"].as_str().context("an authority")?;
+    let ca = String::from_utf8(base64::engine::general_purpose::STANDARD.decode(ca)?)?;
+    Ok((cluster["server"].as_str().context("a server")?.to_owned(), ca))
+}
+
+fn set(answer: &reqwest::Response, name: &str) -> Result<String> {
+    let all = answer.headers().get_all(SET_COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let pair = all
+        .filter_map(|text| text.split(';').next()?.split_once('='))
+        .find(|(known, value)| *known == name && !value.is_empty());
+    Ok(pair.with_context(|| format!("{name} is not set"))?.1.to_owned())
+}
+
+#[tokio::test]
+async fn a_person_signs_in_to_the_dashboard_at_a_real_provider_and_goes_on_while_it_is_down() -> Result<()> {
+    let mut provider = OpenIdProvider::start().await?;
+    let (setup, hub) = hub(&provider).await?;
+    let (url, ca) = reached(&hub).await?;
+    let roots = reqwest::Certificate::from_pem_bundle(ca.as_bytes())?;
+    let browser = reqwest::Client::builder()
+        .tls_certs_only(roots)
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
+        .build()?;
+    let offered: Value = browser.get(format!("{url}{SIGN_IN}")).send().await?.json().await?;
+    let start = offered["providers"][0]["start"].as_str().context("a start")?;
+    let answer = browser.get(format!("{start}&to=/ui/clusters")).send().await?;
+    ensure!(answer.status() == StatusCode::SEE_OTHER, "{}: {}", answer.status(), answer.text().await?);
+    let attempt = set(&answer, "__Host-roadstead-sign-in")?;
+    let to = answer.headers()[LOCATION].to_str()?.to_owned();
+    let back = provider.sent_back_from(&to).await?;
+    ensure!(back.starts_with(&format!("{url}{SIGN_IN}/callback?")), "{back}");
+    let answer =
+        browser.get(&back).header("cookie", format!("__Host-roadstead-sign-in={attempt}")).send().await?;
+    ensure!(answer.status() == StatusCode::SEE_OTHER, "{}: {}", answer.status(), answer.text().await?);
+    ensure!(answer.headers()[LOCATION] == "/ui/clusters");
+    let session = set(&answer, "__Host-roadstead-session")?;
+    let ask = |path: &str| {
+        let request = browser.get(format!("{url}{path}")).header("sec-fetch-site", "same-origin");
+        request.header("cookie", format!("__Host-roadstead-session={session}"))
+    };
+    let told: Value = ask(SIGN_IN).send().await?.json().await?;
+    ensure!(told["user"] == "oidc:jane", "{told}");
+
+    // Her rights are those of her roles.
+    let list = "/api/v1/namespaces/apps/configmaps";
+    ensure!(ask(list).send().await?.status() == StatusCode::FORBIDDEN);
+    let admin = hub.kubectl();
+    admin.run(&["create", "namespace", "apps"]).await?;
+    admin.run(&["create", "rolebinding", "dev", "--clusterrole=view", "--group=dev", "-n", "apps"]).await?;
+    eventually("jane may", PATIENCE, || async {
+        ensure!(ask(list).send().await?.status() == StatusCode::OK);
+        Ok(())
+    })
+    .await?;
+
+    // The token lasts some seconds more than the minute before whose end it is renewed.
+    eventually("the session is renewed", PATIENCE, || async {
+        ensure!(ask(list).send().await?.status() == StatusCode::OK, "it has ended");
+        let mut connection = setup.database().connect().await?;
+        let version: i64 =
+            sqlx::query_scalar("SELECT version FROM sign_in_session").fetch_one(&mut connection).await?;
+        ensure!(version > 0, "it is the first one");
+        Ok(())
+    })
+    .await?;
+    // Down: a token is good for a while.
+    provider.stop().await?;
+    ensure!(ask(list).send().await?.status() == StatusCode::OK);
+    let out = browser.post(format!("{url}{SIGN_IN}/end")).header("sec-fetch-site", "same-origin");
+    let out = out.header("x-roadstead-dashboard", "1");
+    let out = out.header("cookie", format!("__Host-roadstead-session={session}")).send().await?;
+    ensure!(out.status() == StatusCode::OK, "{}", out.status());
+    let out: Value = out.json().await?;
+    ensure!(out["location"].as_str().is_some_and(|place| place.contains("/session/end?")), "{out}");
+    ensure!(ask(list).send().await?.status() == StatusCode::UNAUTHORIZED);
+    let log = hub.logs();
+    for secret in [session.as_str(), attempt.as_str(), "of the client"] {
+        ensure!(!log.contains(secret), "a secret is in the log");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn roadstead_login_takes_a_code_that_is_entered_on_another_device() -> Result<()> {
+    let provider = OpenIdProvider::start().await?;
+    let (setup, hub) = hub(&provider).await?;
+    let (url, ca) = reached(&hub).await?;
+    let (folder, kubeconfig) = (setup.folder(), setup.folder().join("config"));
+    let ca_file = folder.join("ca.pem");
+    std::fs::write(&ca_file, ca)?;
+    let mut command = Command::new(binary("roadstead")?);
+    command.args(["login", "--device", "--server", &url, "--certificate-authority"]).arg(&ca_file);
+    command.env("XDG_STATE_HOME", folder.join("state")).env("KUBECONFIG", &kubeconfig).stdin(Stdio::null());
+    let login = Process::start("roadstead login", &mut command, &folder.join("login.log"))?;
+    login.says("enter the code", PATIENCE).await?;
+    let said = login.logs();
+    let to = said.lines().map(str::trim).find(|line| line.starts_with("https://")).context("an address")?;
+    provider.enter_code(to).await?;
+    login.says("Signed in at Company", PATIENCE).await?;
+    let user: Value =
+        serde_json::from_str(&Kubectl::new(&kubeconfig)?.run(&["auth", "whoami", "-o", "json"]).await?)?;
+    ensure!(user["status"]["userInfo"]["username"] == "oidc:jane", "{user}");
+    Ok(())
+}
+
+/// What `roadstead login token` gives, as kubectl runs it.
+fn credential(kubeconfig: &Path) -> Result<Value> {
+    let config: Value = serde_json::from_slice(&std::fs::read(kubeconfig)?)?;
+    let exec = &config["users"][0]["user"]["exec"];
+    let args = exec["args"].as_array().context("arguments")?.iter().filter_map(Value::as_str);
+    let out = Command::new(exec["command"].as_str().context("a command")?).args(args).output()?;
+    ensure!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    Ok(serde_json::from_slice(&out.stdout)?)
+}
+
+#[tokio::test]
+async fn roadstead_login_gives_kubectl_a_context_whose_token_is_renewed() -> Result<()> {
+    let provider = OpenIdProvider::start().await?;
+    let (setup, hub) = hub(&provider).await?;
+    let (url, ca) = reached(&hub).await?;
+    let (folder, kubeconfig) = (setup.folder(), setup.folder().join("people/config"));
+    let ca_file = folder.join("ca.pem");
+    std::fs::write(&ca_file, ca)?;
+    let mut command = Command::new(binary("roadstead")?);
+    command.args(["login", "--no-browser", "--server", &url, "--certificate-authority"]).arg(&ca_file);
+    command.env("XDG_STATE_HOME", folder.join("state")).env("KUBECONFIG", &kubeconfig).stdin(Stdio::null());
+    let login = Process::start("roadstead login", &mut command, &folder.join("login.log"))?;
+    login.says("code_challenge_method=S256", PATIENCE).await?;
+    let said = login.logs();
+    let to = said.lines().map(str::trim).find(|line| line.starts_with("https://")).context("an address")?;
+    let back = provider.sent_back_from(to).await?;
+    ensure!(back.starts_with("http://127.0.0.1:"), "{back}");
+    let page = reqwest::Client::builder().no_proxy().build()?.get(&back).send().await?.text().await?;
+    ensure!(page.contains("You are signed in"), "{page}");
+    login.says("Signed in at Company", PATIENCE).await?;
+    drop(login);
+
+    let kubectl = Kubectl::new(&kubeconfig)?;
+    let user: Value = serde_json::from_str(&kubectl.run(&["auth", "whoami", "-o", "json"]).await?)?;
+    ensure!(user["status"]["userInfo"]["username"] == "oidc:jane", "{user}");
+    let first = credential(&kubeconfig)?;
+    ensure!(first["apiVersion"] == "client.authentication.k8s.io/v1", "{first}");
+    let state = folder.join("state/roadstead/sign-in");
+    for entry in std::fs::read_dir(&state)? {
+        let mode = entry?.metadata()?.permissions().mode() & 0o777;
+        ensure!(mode == 0o600, "{mode:o}");
+    }
+    // It lasts some seconds more than the half minute before whose end it is renewed; of many at once one asks.
+    eventually("it is renewed", PATIENCE, || async {
+        let both = [
+            std::thread::spawn({
+                let path = kubeconfig.clone();
+                move || credential(&path)
+            }),
+            std::thread::spawn({
+                let path = kubeconfig.clone();
+                move || credential(&path)
+            }),
+        ];
+        let mut tokens = Vec::new();
+        for one in both {
+            tokens.push(one.join().map_err(|_| anyhow::anyhow!("it panicked"))??["status"]["token"].clone());
+        }
+        ensure!(tokens[0] != first["status"]["token"], "it is the first one");
+        ensure!(tokens[0] == tokens[1], "both were renewed");
+        Ok(())
+    })
+    .await?;
+    kubectl.run(&["auth", "whoami"]).await?;
+    let mut command = Command::new(binary("roadstead")?);
+    let out = command.arg("logout").env("KUBECONFIG", &kubeconfig).output()?;
+    ensure!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    ensure!(kubectl.run(&["auth", "whoami"]).await.is_err(), "it goes on");
+    Ok(())
+}

@@ -1,0 +1,77 @@
+/**
+ * What the user may do, asked before it is tried. The hub decides in any case: where it cannot be asked, or has not answered yet,
+ * nothing is held back here.
+ */
+import { queryOptions, useQueries, useQuery } from '@tanstack/react-query';
+
+import { post } from './client';
+import { HubFailure } from './errors';
+import type { ObjectId } from './kinds';
+import { KINDS } from './kinds';
+import { clusters } from './queries';
+
+/** A question, as SelfSubjectAccessReview has it. */
+type Question =
+  | {
+      resourceAttributes: {
+        verb: string;
+        group: string;
+        resource: string;
+        namespace?: string;
+        name?: string;
+      };
+    }
+  | { nonResourceAttributes: { verb: string; path: string } };
+
+interface Review {
+  status?: { allowed?: boolean; reason?: string };
+}
+
+/** Whether the user may; `why` not, in the hub’s words. */
+export interface May {
+  allowed: boolean;
+  why: string;
+}
+
+const YES: May = { allowed: true, why: '' };
+
+const review = (spec: Question) =>
+  queryOptions({
+    queryKey: ['may', spec],
+    queryFn: async (): Promise<May> => {
+      const { status } = await post<Review>('/apis/authorization.k8s.io/v1/selfsubjectaccessreviews', {
+        apiVersion: 'authorization.k8s.io/v1',
+        kind: 'SelfSubjectAccessReview',
+        spec,
+      });
+      return { allowed: status?.allowed !== false, why: status?.reason ?? '' };
+    },
+  });
+
+function change({ kind, namespace, name }: ObjectId): Question | null {
+  const resource = KINDS.find((known) => known.kind === kind);
+  if (!resource) return null;
+  const group = resource.api.split('/', 1)[0] ?? '';
+  return { resourceAttributes: { verb: 'patch', group, resource: resource.plural, namespace, name } };
+}
+
+/** Whether the user may change all of these objects; the first that they may not says why. */
+export function useMayChange(ids: readonly ObjectId[]): May {
+  const questions = ids.map(change).filter((question) => question !== null);
+  const answers = useQueries({ queries: questions.map(review) });
+  return answers.map(({ data }) => data).find((may) => may && !may.allowed) ?? YES;
+}
+
+/** Whether the user may read the audit log. */
+export function useMayReadAudit(): boolean {
+  const { data } = useQuery(review({ nonResourceAttributes: { verb: 'get', path: '/fleet/v1/audit' } }));
+  return data?.allowed ?? true;
+}
+
+/** Whether the user may see any cluster: who may not list them may see some by their names. */
+export function useMaySeeClusters(): boolean {
+  const list = { verb: 'list', group: 'fleet.roadstead.dev', resource: 'clusters' };
+  const { data } = useQuery(review({ resourceAttributes: list }));
+  const { error } = useQuery({ ...clusters, enabled: data?.allowed === false });
+  return !(error instanceof HubFailure && error.problem === 'forbidden');
+}
