@@ -13,6 +13,7 @@ mod dashboard;
 mod discovery;
 mod fair;
 mod hooks;
+mod lasting;
 mod list;
 mod onboarding;
 mod openapi;
@@ -56,6 +57,7 @@ use tokio_util::sync::CancellationToken;
 use bodies::Bodies;
 use connection::{Counted, Timed};
 use fair::{Turns, Watches};
+use lasting::Shown;
 use onboarding::Enrolments;
 use request::Query;
 use routes::{Fleet, Place};
@@ -278,6 +280,7 @@ async fn authenticate(api: &Api, mut request: Request, next: Next) -> Response {
     if let Err(error) = api.hub.audit.note_use(&identity).await {
         return status::response(&error, None);
     }
+    let shown = Shown::by(api, &request);
     let method = request.method().as_str().to_ascii_lowercase();
     let unless = refused(&identity, "impersonate", &request);
     let identity = match impersonated(api, identity, request.headers()).await {
@@ -301,7 +304,7 @@ async fn authenticate(api: &Api, mut request: Request, next: Next) -> Response {
     if response.status() == StatusCode::FORBIDDEN {
         api.hub.audit.note_refusal(entry);
     }
-    paid::pay(&api.bodies, response)
+    paid::pay(&api.bodies, lasting::with_its_end(api, shown, response))
 }
 
 /// Headers of one impersonation: more than anybody's groups and extra need.

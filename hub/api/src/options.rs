@@ -27,6 +27,8 @@ pub struct ApiOptions {
     pub watches: usize,
     /// Watches of one user at once.
     pub watches_per_user: usize,
+    /// How often it is looked whether those who watch are still known: a token may have been taken back, or somebody have signed out.
+    pub check_credentials: Duration,
     /// Origins of web pages of which browsers may let scripts read answers; `*` for all. None by default.
     pub cors_origins: Vec<String>,
     /// Whether Receivers are called here, too.
@@ -57,6 +59,7 @@ impl Default for ApiOptions {
             waiting_per_user: 256,
             watches: 20_000,
             watches_per_user: 5_000,
+            check_credentials: Duration::from_secs(20),
             cors_origins: Vec::new(),
             hooks: true,
             client_ca: None,

@@ -25,6 +25,7 @@ use roadstead_model::{
 use tokio_stream::{Stream, StreamExt as _};
 
 use crate::fair::WatchPlace;
+use crate::lasting::Lasts;
 use crate::request::Query;
 use crate::{Api, artifacts, openapi, status};
 
@@ -153,7 +154,9 @@ impl View<'_> {
                 let place = api.watches.take(&who.username)?;
                 let watch = hub.views.changes(who, resume_at(query, headers)?).await?;
                 let alive = KeepAlive::new().interval(ALIVE);
-                Sse::new(stream(watch, place, api)).keep_alive(alive).into_response()
+                let mut response = Sse::new(stream(watch, place, api)).keep_alive(alive).into_response();
+                response.extensions_mut().insert(Lasts);
+                response
             }
             Self::Reconciliations { kind, namespace, name } => {
                 let limit = query.number("limit")?.filter(|limit| *limit > 0);

@@ -18,6 +18,7 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::bodies::Answer;
+use crate::lasting::Lasts;
 use crate::render::Form;
 use crate::request::Query;
 use crate::{Api, list, status};
@@ -96,6 +97,7 @@ pub(crate) async fn start(
     let body = Body::from_stream(ReceiverStream::new(receiver).map(Ok::<Bytes, Infallible>));
     let mut response = Response::new(body);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.extensions_mut().insert(Lasts);
     Ok(response)
 }
 

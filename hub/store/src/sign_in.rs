@@ -72,6 +72,38 @@ impl Store {
         now: Timestamp,
         unused: Timestamp,
     ) -> Result<Option<StoredSession>, StoreError> {
+        let Some((session, used)) = self.read_session(hash, now, unused).await? else { return Ok(None) };
+        if now.duration_since(used) >= USE_NOTED {
+            sqlx::query("UPDATE sign_in_session SET used_at = $2 WHERE hash = $1")
+                .bind(hash.bytes())
+                .bind(to_sql(now))
+                .execute(&self.pool)
+                .await
+                .map_err(StoreError::query("note that a session is used"))?;
+        }
+        Ok(Some(session))
+    }
+
+    /// The same, without it being used by that.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn unused_sign_in_session(
+        &self,
+        hash: &TokenHash,
+        now: Timestamp,
+        unused: Timestamp,
+    ) -> Result<Option<StoredSession>, StoreError> {
+        Ok(self.read_session(hash, now, unused).await?.map(|(session, _)| session))
+    }
+
+    /// The session, and when it was last used.
+    async fn read_session(
+        &self,
+        hash: &TokenHash,
+        now: Timestamp,
+        unused: Timestamp,
+    ) -> Result<Option<(StoredSession, Timestamp)>, StoreError> {
         let what = "look a session up";
         type Found = (Uuid, Vec<u8>, i64, OffsetDateTime);
         let found: Option<Found> = sqlx::query_as(
@@ -89,15 +121,7 @@ impl Store {
             tracing::error!(session = %id, "a session was not written by a hub with this key: it is ignored");
             return Ok(None);
         };
-        if now.duration_since(from_sql(what, used)?) >= USE_NOTED {
-            sqlx::query("UPDATE sign_in_session SET used_at = $2 WHERE hash = $1")
-                .bind(hash.bytes())
-                .bind(to_sql(now))
-                .execute(&self.pool)
-                .await
-                .map_err(StoreError::query("note that a session is used"))?;
-        }
-        Ok(Some(StoredSession { id, kept, version }))
+        Ok(Some((StoredSession { id, kept, version }, from_sql(what, used)?)))
     }
 
     /// Whether this replica may renew what a session stands for, until a time: not while another one does, and not

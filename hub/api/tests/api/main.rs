@@ -16,6 +16,7 @@ mod http;
 mod issuer;
 mod kinds;
 mod kubectl;
+mod lasting;
 mod limits;
 mod lists;
 mod matrix;

@@ -310,6 +310,30 @@ impl SignIn {
         }
     }
 
+    /// Whether the session of a cookie goes on, which it is not used by: somebody may only have a page open.
+    ///
+    /// # Errors
+    /// [`HubError::TooMany`]. Where the database fails.
+    pub async fn goes_on(&self, cookie: &str) -> Result<bool, HubError> {
+        if self.store.tokens().tell(TokenKind::Session, cookie) != Checked::Ours {
+            return Ok(false);
+        }
+        let (now, _turn) = (self.clock.now(), self.look_ups.enter().await?);
+        let found =
+            self.store.unused_sign_in_session(&TokenHash::of(cookie), now, self.unused_since(now)).await?;
+        let kept = found.and_then(|found| Kept::from_bytes(&found.kept));
+        let Some(kept) = kept.filter(|kept| now.as_second() < kept.ends) else { return Ok(false) };
+        // What a provider gave is renewed when somebody does something; what this hub gave may have been taken back.
+        if !self.identity.was_given_out(&kept.token) {
+            return Ok(true);
+        }
+        match self.identity.authenticate(&kept.token).await {
+            Ok(_) => Ok(true),
+            Err(HubError::Unauthenticated(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Signs somebody out, and gives where that is done at the provider, too. Who is signed out already is told the same.
     ///
     /// # Errors
@@ -356,9 +380,8 @@ impl SignIn {
     }
 
     async fn stored(&self, hash: &TokenHash, now: Timestamp) -> Result<Option<Arc<Session>>, HubError> {
-        let idle = SignedDuration::try_from(self.options.idle).unwrap_or(SignedDuration::MAX);
-        let unused = now.saturating_sub(idle).unwrap_or(Timestamp::MIN);
-        let Some(found) = self.store.sign_in_session(hash, now, unused).await? else { return Ok(None) };
+        let found = self.store.sign_in_session(hash, now, self.unused_since(now)).await?;
+        let Some(found) = found else { return Ok(None) };
         let Some(kept) = Kept::from_bytes(&found.kept).filter(|kept| now.as_second() < kept.ends) else {
             return Ok(None);
         };
@@ -370,9 +393,14 @@ impl SignIn {
     /// Drops sessions that have ended.
     pub(crate) async fn drop_ended(&self) -> Result<(), HubError> {
         let now = self.clock.now();
-        let idle = SignedDuration::try_from(self.options.idle).unwrap_or(SignedDuration::MAX);
-        self.store.drop_ended_sessions(now, now.saturating_sub(idle).unwrap_or(Timestamp::MIN)).await?;
+        self.store.drop_ended_sessions(now, self.unused_since(now)).await?;
         Ok(())
+    }
+
+    /// Sessions that were not used since then have ended.
+    fn unused_since(&self, now: Timestamp) -> Timestamp {
+        let idle = SignedDuration::try_from(self.options.idle).unwrap_or(SignedDuration::MAX);
+        now.saturating_sub(idle).unwrap_or(Timestamp::MIN)
     }
 
     fn end(&self, now: Timestamp) -> Timestamp {
