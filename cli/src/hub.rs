@@ -201,6 +201,19 @@ impl HubClient {
         self.answer(self.http.delete(format!("{}{path}", self.server)))
     }
 
+    /// GETs `path`, whose answer is text; an answer of 503 has text, too.
+    pub(crate) fn text(&self, path: &str) -> Result<String> {
+        let request = self.http.get(format!("{}{path}", self.server)).bearer_auth(&self.token);
+        let answer = request.send().with_context(|| format!("ask the hub at {}", self.server))?;
+        let status = answer.status();
+        let text = answer.text().with_context(|| format!("read the hub's answer at {}", self.server))?;
+        if status.is_success() || status == reqwest::StatusCode::SERVICE_UNAVAILABLE {
+            return Ok(text);
+        }
+        let told: Value = serde_json::from_str(&text).unwrap_or_default();
+        bail!("the hub refused ({status}): {}", told["message"].as_str().unwrap_or("no reason given"))
+    }
+
     fn answer(&self, request: reqwest::blocking::RequestBuilder) -> Result<Value> {
         let answer = request
             .bearer_auth(&self.token)

@@ -8,6 +8,7 @@ mod confirm;
 mod login;
 mod secrets;
 mod source;
+mod support;
 mod token;
 mod version;
 
@@ -35,6 +36,7 @@ enum Command {
     Logout(login::Logout),
     Secrets(secrets::Secrets),
     Source(source::Source),
+    SupportBundle(support::SupportBundle),
     Token(token::Token),
     Version(version::Version),
 }
@@ -54,6 +56,7 @@ impl Cli {
             Command::Logout(command) => command.run(),
             Command::Secrets(command) => command.run(),
             Command::Source(command) => command.run(),
+            Command::SupportBundle(command) => command.run(),
             Command::Token(command) => command.run(),
             Command::Version(command) => command.run(),
         }

@@ -59,6 +59,7 @@ mod sources;
 mod specification;
 mod ssh;
 mod submodules;
+mod support_bundle;
 mod teams;
 mod unseen;
 mod variables;
