@@ -17,7 +17,9 @@ CREATE TABLE news (
     event   jsonb NOT NULL,
     -- The object's, when it happened.
     labels  jsonb NOT NULL,
-    cluster text
+    cluster text,
+    -- The condition whose news it is, where it is one's.
+    condition text
 );
 
 -- Events that Alerts send, or sent.

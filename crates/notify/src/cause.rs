@@ -103,7 +103,7 @@ static DIFFERS: LazyLock<Regex> = LazyLock::new(|| {
         r"(?P<v4>\b\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?:[:/]\d{1,5})?\b)",
         r"(?P<v6>\[[0-9a-fA-F:]*:[0-9a-fA-F:.]*\](?::\d{1,5})?|\b[0-9a-fA-F]{1,4}(?::[0-9a-fA-F]{0,4}){3,7}\b)",
         r"(?P<duration>\b\d+(?:\.\d+)?(?:ns|us|µs|ms|s|m|h|d)(?:\d+(?:\.\d+)?(?:ns|us|µs|ms|s|m|h))*\b)",
-        // The names of containers on nodes go on behind a `_`, which is no end of a word.
+        // The names of containers on nodes go on behind a `_`, which does not end a word.
         &format!(r"(?P<pod>{pod}(?:\b|_))"),
         r"(?P<base64>\b[A-Za-z0-9+/]{40,}={0,2})",
         r"(?P<token>\b[A-Za-z0-9+]{7,}={0,2})",

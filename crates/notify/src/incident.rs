@@ -15,6 +15,11 @@ pub const MOST_NAMED: usize = 20;
 /// The shortest time between two messages of one incident, and the longest that its first one may wait.
 const SHORTEST: Duration = Duration::from_secs(10);
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+/// Where nothing is to be done before something happens.
+const LONG: Duration = Duration::from_secs(24 * 3600);
+/// An incident is taken to be over where it is not told again by so long after it should have been, or where it is never told again.
+const SLACK: Duration = Duration::from_secs(3600);
+const NEVER: Duration = Duration::from_secs(30 * 24 * 3600);
 /// What an Alert does not say.
 const WAIT: Duration = Duration::from_secs(30);
 const INTERVAL: Duration = Duration::from_secs(300);
@@ -106,6 +111,9 @@ pub struct IncidentFacts {
     /// The clusters of which the Alert hears, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of_clusters: Option<u64>,
+    /// When to take it to be over where nothing more is told, in RFC 3339.
+    #[serde(default)]
+    pub expires_at: String,
 }
 
 /// What is done with an incident.
@@ -143,13 +151,33 @@ impl Incident {
         match pace.repeat.map(|repeat| told_at + repeat) {
             Some(due) if now >= due => Step::Tell(Stage::Repeated),
             Some(due) => Step::Wait(due),
-            None => Step::Wait(Timestamp::MAX),
+            None => Step::Wait(now + LONG),
         }
     }
 
     /// The event that tells it.
     #[must_use]
-    pub fn told(&self, stage: Stage, now: Timestamp) -> Event {
+    pub fn told(&self, stage: Stage, pace: &Pace, now: Timestamp) -> Event {
+        let message = self.message(stage, now);
+        let again = pace.repeat.map_or(NEVER, |repeat| repeat + SLACK);
+        self.event(stage, message, now, now + again)
+    }
+
+    /// The event that tells that it is told as one no more, since its Alert does not group.
+    #[must_use]
+    pub fn ungrouped(&self, now: Timestamp) -> Event {
+        let message = "This is told as an incident no more: the Alert does not group any more".to_owned();
+        self.event(Stage::Resolved, message, now, now)
+    }
+
+    /// The event that tells that nothing more is told of it, since the Alert may not hear of it any more.
+    #[must_use]
+    pub fn withdrawn(&self, now: Timestamp) -> Event {
+        let message = "Nothing more is told of this: the Alert may not hear of it any more".to_owned();
+        self.event(Stage::Resolved, message, now, now)
+    }
+
+    fn event(&self, stage: Stage, message: String, now: Timestamp, expires: Timestamp) -> Event {
         let mut metadata = self.first.metadata.clone();
         // It is about more than one; what it is about does not change what it is called.
         metadata.remove("cluster");
@@ -165,12 +193,13 @@ impl Incident {
             failed: self.failed,
             clusters: if stage == Stage::Resolved { self.clusters } else { self.failing_clusters },
             of_clusters: self.of_clusters,
+            expires_at: expires.to_string(),
         };
         Event {
             involved_object,
             severity,
             timestamp: now.to_string(),
-            message: self.message(stage, now),
+            message,
             metadata,
             incident: Some(facts),
             ..self.first.clone()
@@ -193,8 +222,8 @@ impl Incident {
             // A single failure reads as it would without incidents.
             Stage::Opened if self.failing == 1 && self.failed == 1 => return cause.to_owned(),
             Stage::Opened => format!("Fails {whom} for one cause."),
-            Stage::Grown => format!("Now fails {whom}, since {lasted}."),
-            Stage::Repeated | Stage::Resolved => format!("Still fails {whom}, since {lasted}."),
+            Stage::Grown => format!("Now fails {whom}, for {lasted}."),
+            Stage::Repeated | Stage::Resolved => format!("Still fails {whom}, for {lasted}."),
         };
         format!("{head}\n{cause}\n{}", self.listed())
     }
@@ -307,7 +336,7 @@ mod tests {
             assert_eq!(incident.next(&PACE, at(seconds)), step, "{incident:?} at {seconds}");
         }
         let never = Pace { repeat: None, ..PACE };
-        assert_eq!(told.next(&never, at(1_000_000)), Step::Wait(Timestamp::MAX));
+        assert_eq!(told.next(&never, at(1_000_000)), Step::Wait(at(1_086_400)));
     }
 
     #[test]
@@ -331,7 +360,7 @@ mod tests {
         };
         let over = Incident { failing: 0, failing_clusters: 0, well_since: Some(at(750)), ..many.clone() };
         let moved = Incident { elsewhere: 1, ..over.clone() };
-        let text = |incident: &Incident, stage: Stage| incident.told(stage, at(3_700)).message;
+        let text = |incident: &Incident, stage: Stage| incident.told(stage, &PACE, at(3_700)).message;
         let all = [
             text(&one, Stage::Opened),
             text(&many, Stage::Opened),
@@ -346,7 +375,8 @@ mod tests {
 
     #[test]
     fn what_services_know_it_by_stays() {
-        let [opened, resolved] = [Stage::Opened, Stage::Resolved].map(|stage| incident().told(stage, at(60)));
+        let [opened, resolved] =
+            [Stage::Opened, Stage::Resolved].map(|stage| incident().told(stage, &PACE, at(60)));
         assert_eq!(opened.involved_object, resolved.involved_object);
         assert_eq!((opened.severity, resolved.severity), (Level::Error, Level::Info));
         assert_eq!(opened.metadata, resolved.metadata);

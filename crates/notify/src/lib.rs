@@ -20,7 +20,7 @@ pub use alert::{BadPattern, Selector};
 pub use cause::Cause;
 pub use event::{Event, Involved, Level};
 pub use incident::{Incident, IncidentFacts, MOST_NAMED, Pace, Stage, Step};
-pub use providers::{Next, Question, Takes, begin, heard, is_built, is_git, refused, takes};
+pub use providers::{Next, Question, Takes, begin, heard, is_built, is_git, refused, takes, thread};
 pub use request::{Method, Request};
 pub use retry::{after, backoff};
 pub use target::{Target, Unsendable};

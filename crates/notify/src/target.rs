@@ -31,6 +31,8 @@ pub struct Target {
     pub alert: String,
     /// What `spec.commitStatusExpr` comes to for the event.
     pub status_id: Option<String>,
+    /// What the service calls the first message of the incident that the event tells of.
+    pub thread: Option<String>,
     /// Whether it may have been told already.
     pub is_repeat: bool,
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use roadstead_api::ProviderType;
 use roadstead_model::Secret;
 use roadstead_notify::{
-    Event, Next, Question, Request, Takes, Target, Unsendable, begin, heard, is_built, refused, takes,
+    Event, Next, Question, Request, Takes, Target, Unsendable, begin, heard, is_built, refused, takes, thread,
 };
 use serde_json::{Value, json};
 
@@ -135,7 +135,7 @@ fn services_that_know_incidents_are_told_that_one_opens_and_closes() {
             event.involved_object.uid = "1n".to_owned();
             event.incident = serde_json::from_value(json!({
                 "id": "1n", "stage": stage, "openedAt": "2026-08-07T09:59:00Z", "failing": 3, "failed": 4, "clusters": 3,
-                "ofClusters": 100,
+                "ofClusters": 100, "expiresAt": "2026-08-07T15:00:00Z",
             }))
             .unwrap();
             let requests = requests(type_, &target, &event).unwrap();
@@ -146,6 +146,33 @@ fn services_that_know_incidents_are_told_that_one_opens_and_closes() {
         }
     }
     insta::assert_yaml_snapshot!(shown_all);
+}
+
+#[test]
+fn what_slack_is_told_of_an_incident_is_one_thread() {
+    let api = with_token("https://slack.com/api/chat.postMessage");
+    let hook = target("https://hooks.slack.com/services/1");
+    let body = |target: &Target| {
+        shown(&requests(ProviderType::Slack, target, &event("error")).unwrap()[0])["body"][0].clone()
+    };
+    let answer = br#"{ "ok": true, "ts": "1503435956.000247" }"#;
+    let begun = thread(ProviderType::Slack, &api, answer);
+    assert_eq!(begun.as_deref(), Some("1503435956.000247"));
+    assert_eq!(body(&api)["thread_ts"], Value::Null);
+    let goes_on = body(&Target { thread: begun.clone(), ..api.clone() });
+    assert_eq!(
+        (&goes_on["thread_ts"], &goes_on["reply_broadcast"]),
+        (&json!("1503435956.000247"), &json!(true))
+    );
+    // A webhook neither says what it calls a message nor takes it.
+    assert_eq!(thread(ProviderType::Slack, &hook, answer), None);
+    assert_eq!(body(&Target { thread: begun, ..hook })["thread_ts"], Value::Null);
+    for odd in
+        ["", "ok", r#"{ "ts": 5 }"#, r#"{ "ts": "@here" }"#, &format!(r#"{{ "ts": "{}" }}"#, "1".repeat(33))]
+    {
+        assert_eq!(thread(ProviderType::Slack, &api, odd.as_bytes()), None, "{odd}");
+    }
+    assert_eq!(thread(ProviderType::Rocket, &api, answer), None);
 }
 
 #[test]

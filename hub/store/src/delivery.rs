@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use roadstead_model::{DeliveryFilter, ResourceUid, Visible};
 use serde_json::Value;
 
+use crate::incident::MOST_OPEN;
 use crate::time::{from_sql, to_sql};
 use crate::{Store, StoreError};
 
@@ -220,9 +221,11 @@ impl Store {
         let what = "read what of an Alert was left out";
         sqlx::query(
             "DELETE FROM delivery_left_out WHERE alert = $1
-             AND NOT EXISTS (SELECT FROM delivery WHERE delivery.alert = $1 AND state = 'waiting')",
+             AND NOT EXISTS (SELECT FROM delivery WHERE delivery.alert = $1 AND state = 'waiting')
+             AND (SELECT count(*) FROM incident WHERE incident.alert = $1 AND ended_at IS NULL) < $2",
         )
         .bind(alert.0)
+        .bind(MOST_OPEN)
         .execute(&self.pool)
         .await
         .map_err(StoreError::query(what))?;

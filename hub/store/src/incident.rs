@@ -5,11 +5,12 @@ use roadstead_model::{IncidentFilter, ResourceUid, Visible};
 use serde_json::Value;
 use uuid::Uuid;
 
+use crate::news::MOST_WAITING;
 use crate::time::{from_sql, to_sql};
 use crate::{Store, StoreError, Tx};
 
 /// Incidents of one Alert that are open at most: a failure that would open another one is counted, and left out.
-const MOST_OPEN: i64 = 500;
+pub(crate) const MOST_OPEN: i64 = 500;
 /// Objects of one incident at most: more are not counted in it.
 const MOST_MEMBERS: i64 = 10_000;
 /// Objects that are named of one incident.
@@ -22,6 +23,14 @@ type Moment = ::time::OffsetDateTime;
 #[sqlx(transparent)]
 pub struct IncidentId(Uuid);
 
+impl std::str::FromStr for IncidentId {
+    type Err = uuid::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self)
+    }
+}
+
 impl std::fmt::Display for IncidentId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.fmt(f)
@@ -31,12 +40,16 @@ impl std::fmt::Display for IncidentId {
 /// An object that fails, or is well again.
 #[derive(Debug, Clone, Copy)]
 pub struct Member<'a> {
+    /// Its kind's group, by which it is found.
+    pub group: &'a str,
     /// Its kind.
     pub kind: &'a str,
     /// Its namespace.
     pub namespace: &'a str,
     /// Its name.
     pub name: &'a str,
+    /// The condition that says so.
+    pub condition: &'a str,
     /// The cluster that it is about, if it is about one.
     pub cluster: Option<&'a str>,
 }
@@ -139,6 +152,45 @@ const MEMBERS: &str = "LATERAL (SELECT count(*) FILTER (WHERE fails) AS failing,
     FROM incident_member WHERE incident = chosen.id) AS member";
 
 impl Store {
+    /// What the service calls the first message of an incident that was told.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn incident_thread(&self, incident: IncidentId) -> Result<Option<String>, StoreError> {
+        let found: Option<Option<String>> = sqlx::query_scalar("SELECT thread FROM incident WHERE id = $1")
+            .bind(incident)
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(StoreError::query("read the thread of an incident"))?;
+        Ok(found.flatten())
+    }
+
+    /// Notes what the service calls the first message of an incident.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn keep_incident_thread(&self, incident: IncidentId, thread: &str) -> Result<(), StoreError> {
+        sqlx::query("UPDATE incident SET thread = $2 WHERE id = $1")
+            .bind(incident)
+            .bind(thread)
+            .execute(&self.pool)
+            .await
+            .map_err(StoreError::query("keep the thread of an incident"))?;
+        Ok(())
+    }
+
+    /// Whether an Alert has open incidents.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn has_open_incidents(&self, alert: ResourceUid) -> Result<bool, StoreError> {
+        sqlx::query_scalar("SELECT EXISTS (SELECT FROM incident WHERE alert = $1 AND ended_at IS NULL)")
+            .bind(alert.0)
+            .fetch_one(&self.pool)
+            .await
+            .map_err(StoreError::query("look for incidents"))
+    }
+
     /// Incidents, the latest first.
     ///
     /// # Errors
@@ -157,8 +209,8 @@ impl Store {
                    WHERE ($2 = '' OR alert.namespace = $2) AND ($3 = '' OR alert.name = $3)
                      AND (NOT $4 OR ended_at IS NULL) AND ($5::timestamptz IS NULL OR opened_at < $5)
                      AND ($6::text[] IS NULL OR 'Alert/' || alert.namespace = ANY($6))
-                   ORDER BY opened_at DESC, id LIMIT $7) AS chosen, {MEMBERS}
-             ORDER BY opened_at DESC, id"
+                   ORDER BY opened_at DESC, number DESC LIMIT $7) AS chosen, {MEMBERS}
+             ORDER BY opened_at DESC, number DESC"
         );
         let rows: Vec<ListedRow> = sqlx::query_as(sqlx::AssertSqlSafe(sql))
             .bind(MOST_NAMED)
@@ -197,7 +249,7 @@ impl Tx {
         Ok(())
     }
 
-    /// Notes that an object fails for a cause: in the Alert's open incident of it, or in a new one. It fails for no other cause any more. False
+    /// Notes that an object fails for a cause: in the Alert's open incident of it, or in a new one. Its condition tells of no other cause any more. False
     /// where there is no room for it, which is counted with the Alert's events that were left out.
     ///
     /// # Errors
@@ -212,21 +264,24 @@ impl Tx {
     ) -> Result<bool, StoreError> {
         self.recover_except(alert, Some(cause), member, now).await?;
         let joined: bool = sqlx::query_scalar(
-            "WITH known AS (UPDATE incident SET look_at = $4, well_since = NULL
-                            WHERE alert = $1 AND cause = $2 AND ended_at IS NULL RETURNING id),
+            "WITH open AS (SELECT id FROM incident WHERE alert = $1 AND cause = $2 AND ended_at IS NULL),
+                  known AS (UPDATE incident SET look_at = $4, well_since = NULL FROM open
+                            WHERE incident.id = open.id
+                              AND ((SELECT count(*) FROM incident_member WHERE incident = open.id) < $10
+                                   OR EXISTS (SELECT FROM incident_member AS before WHERE before.incident = open.id
+                                              AND (before.kind, before.namespace, before.name) = ($5, $6, $7)))
+                            RETURNING incident.id),
                   opened AS (INSERT INTO incident (alert, cause, first, opened_at, look_at)
                              SELECT $1, $2, $3, $4, $4
-                             WHERE NOT EXISTS (SELECT FROM known)
+                             WHERE NOT EXISTS (SELECT FROM open)
                                AND (SELECT count(*) FROM incident WHERE alert = $1 AND ended_at IS NULL) < $9
                              RETURNING id),
                   joined AS (SELECT id FROM known UNION ALL SELECT id FROM opened),
-                  member AS (INSERT INTO incident_member (incident, kind, namespace, name, cluster, fails)
-                             SELECT id, $5, $6, $7, $8, true FROM joined
-                             WHERE (SELECT count(*) FROM incident_member WHERE incident = joined.id) < $10
-                                OR EXISTS (SELECT FROM incident_member AS before WHERE before.incident = joined.id
-                                           AND (before.kind, before.namespace, before.name) = ($5, $6, $7))
+                  member AS (INSERT INTO incident_member (incident, api_group, kind, namespace, name, condition, cluster, fails)
+                             SELECT id, $11, $5, $6, $7, $12, $8, true FROM joined
                              ON CONFLICT (incident, kind, namespace, name)
-                             DO UPDATE SET fails = true, elsewhere = false, cluster = excluded.cluster),
+                             DO UPDATE SET fails = true, elsewhere = false, condition = excluded.condition,
+                                           cluster = excluded.cluster),
                   left_out AS (INSERT INTO delivery_left_out (alert, since, count)
                                SELECT $1, $4, 1 WHERE NOT EXISTS (SELECT FROM joined)
                                ON CONFLICT (alert) DO UPDATE SET count = delivery_left_out.count + 1)
@@ -242,13 +297,15 @@ impl Tx {
         .bind(member.cluster)
         .bind(MOST_OPEN)
         .bind(MOST_MEMBERS)
+        .bind(member.group)
+        .bind(member.condition)
         .fetch_one(&mut *self.inner)
         .await
         .map_err(StoreError::query("note a failure with its incident"))?;
         Ok(joined)
     }
 
-    /// Notes that an object is well; true where it failed.
+    /// Notes that an object's condition is met; true where it failed in any way, which is then looked at again.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -269,18 +326,21 @@ impl Tx {
         now: Timestamp,
     ) -> Result<bool, StoreError> {
         let recovered: bool = sqlx::query_scalar(
-            "WITH recovered AS (UPDATE incident_member SET fails = false, elsewhere = $2::bytea IS NOT NULL
-                                FROM incident
-                                WHERE incident.id = incident_member.incident AND incident.alert = $1 AND ended_at IS NULL
-                                  AND ($2::bytea IS NULL OR incident.cause <> $2) AND fails
-                                  AND kind = $3 AND namespace = $4 AND name = $5
-                                RETURNING incident),
+            "WITH concerned AS (SELECT incident, condition = $7 AS is_of_condition FROM incident_member
+                                JOIN incident ON incident.id = incident_member.incident
+                                WHERE incident.alert = $1 AND ended_at IS NULL
+                                  AND ($2::bytea IS NULL OR incident.cause <> $2)
+                                  AND (fails OR elsewhere AND $2::bytea IS NULL)
+                                  AND kind = $3 AND namespace = $4 AND name = $5),
+                  recovered AS (UPDATE incident_member SET fails = false, elsewhere = $2::bytea IS NOT NULL FROM concerned
+                                WHERE incident_member.incident = concerned.incident AND is_of_condition
+                                  AND kind = $3 AND namespace = $4 AND name = $5),
                   looked_at AS (UPDATE incident SET look_at = $6, well_since = CASE WHEN EXISTS (
                                         SELECT FROM incident_member AS other WHERE other.incident = incident.id AND other.fails
-                                          AND (other.kind, other.namespace, other.name) <> ($3, $4, $5))
-                                    THEN NULL ELSE $6::timestamptz END
-                                WHERE id IN (SELECT incident FROM recovered))
-             SELECT EXISTS (SELECT FROM recovered)",
+                                          AND ((other.kind, other.namespace, other.name) <> ($3, $4, $5) OR NOT is_of_condition))
+                                    THEN NULL ELSE coalesce(well_since, $6::timestamptz) END
+                                FROM concerned WHERE id = concerned.incident)
+             SELECT EXISTS (SELECT FROM concerned)",
         )
         .bind(alert.0)
         .bind(cause.map(<[u8; 32]>::as_slice))
@@ -288,23 +348,31 @@ impl Tx {
         .bind(member.namespace)
         .bind(member.name)
         .bind(to_sql(now))
+        .bind(member.condition)
         .fetch_one(&mut *self.inner)
         .await
         .map_err(StoreError::query("note that an object is well again"))?;
         Ok(recovered)
     }
 
-    /// Notes that objects of an Alert's incidents which are gone fail no more.
+    /// Notes of the objects in an Alert's incidents which of them fail no more, by how they are now: those whose condition is met, those that
+    /// are gone, and those that the Alert does not listen to any more. News says so sooner, but not in each case.
     ///
     /// # Errors
     /// Where the database refuses.
-    pub async fn recover_gone(&mut self, alert: ResourceUid, now: Timestamp) -> Result<(), StoreError> {
-        let what = "note that objects of incidents are gone";
+    pub async fn settle_members(&mut self, alert: ResourceUid, now: Timestamp) -> Result<(), StoreError> {
+        let what = "look which objects of incidents fail no more";
         let changed: Vec<Uuid> = sqlx::query_scalar(
             "UPDATE incident_member AS member SET fails = false FROM incident
              WHERE incident.id = member.incident AND incident.alert = $1 AND ended_at IS NULL AND fails
-               AND NOT EXISTS (SELECT FROM resource WHERE resource.kind = member.kind
-                               AND resource.namespace = member.namespace AND resource.name = member.name)
+               AND (NOT EXISTS (SELECT FROM resource WHERE resource.api_group = member.api_group
+                                AND resource.kind = member.kind AND resource.namespace = member.namespace
+                                AND resource.name = member.name
+                                AND NOT coalesce(object #> '{status,conditions}' @> jsonb_build_array(
+                                        jsonb_build_object('type', member.condition, 'status', 'True')), false))
+                    OR NOT EXISTS (SELECT FROM alert_source AS source WHERE source.alert = $1
+                                   AND source.kind = member.kind AND source.namespace IN (member.namespace, '*')
+                                   AND source.name IN (member.name, '*')))
              RETURNING incident",
         )
         .bind(alert.0)
@@ -315,7 +383,7 @@ impl Tx {
             return Ok(());
         }
         sqlx::query(
-            "UPDATE incident SET look_at = $2, well_since = $2 WHERE id = ANY($1)
+            "UPDATE incident SET look_at = $2, well_since = coalesce(well_since, $2) WHERE id = ANY($1)
                AND NOT EXISTS (SELECT FROM incident_member WHERE incident = incident.id AND fails)",
         )
         .bind(changed)
@@ -340,7 +408,8 @@ impl Tx {
         let sql = format!(
             "SELECT {COUNTED}
              FROM (SELECT * FROM incident WHERE alert = $2 AND ended_at IS NULL AND look_at <= $3
-                   ORDER BY look_at, id LIMIT $4) AS chosen, {MEMBERS}"
+                   ORDER BY look_at, number LIMIT $4) AS chosen, {MEMBERS}
+             ORDER BY look_at, number"
         );
         let rows: Vec<Row> = sqlx::query_as(sqlx::AssertSqlSafe(sql))
             .bind(MOST_NAMED)
@@ -372,14 +441,15 @@ impl Tx {
         .map_err(StoreError::query("read the objects of an incident"))
     }
 
-    /// Takes an object out of an incident, as if it had never failed.
+    /// Takes an object out of an incident, as if it had never failed, and out of what waits to be told of that.
     ///
     /// # Errors
     /// Where the database refuses.
     pub async fn forget_member(
         &mut self,
         incident: IncidentId,
-        member: Member<'_>,
+        [kind, namespace, name]: [&str; 3],
+        key: &[u8; 32],
         now: Timestamp,
     ) -> Result<(), StoreError> {
         let what = "take an object out of an incident";
@@ -387,21 +457,56 @@ impl Tx {
             "DELETE FROM incident_member WHERE incident = $1 AND kind = $2 AND namespace = $3 AND name = $4",
         )
         .bind(incident)
-        .bind(member.kind)
-        .bind(member.namespace)
-        .bind(member.name)
+        .bind(kind)
+        .bind(namespace)
+        .bind(name)
         .execute(&mut *self.inner)
         .await
         .map_err(StoreError::query(what))?;
         sqlx::query(
-            "UPDATE incident SET look_at = $2, well_since = coalesce(well_since, $2) WHERE id = $1
-               AND NOT EXISTS (SELECT FROM incident_member WHERE incident = $1 AND fails)",
+            "WITH waiting AS (DELETE FROM delivery USING incident
+                              WHERE incident.id = $1 AND delivery.alert = incident.alert AND key = $3 AND state = 'waiting')
+             UPDATE incident SET look_at = $2, told = greatest(told - 1, 0), well_since = CASE
+                 WHEN EXISTS (SELECT FROM incident_member WHERE incident = $1 AND fails) THEN well_since
+                 ELSE coalesce(well_since, $2) END
+             WHERE id = $1",
         )
         .bind(incident)
         .bind(to_sql(now))
+        .bind(key.as_slice())
         .execute(&mut *self.inner)
         .await
         .map_err(StoreError::query(what))?;
+        Ok(())
+    }
+
+    /// Forgets an incident; what waits to be told of it is told.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn forget_told(&mut self, incident: IncidentId) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM incident WHERE id = $1")
+            .bind(incident)
+            .execute(&mut *self.inner)
+            .await
+            .map_err(StoreError::query("forget an incident"))?;
+        Ok(())
+    }
+
+    /// Forgets an incident, and what waits to be told of it.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn forget_incident(&mut self, incident: IncidentId, key: &[u8; 32]) -> Result<(), StoreError> {
+        sqlx::query(
+            "WITH gone AS (DELETE FROM incident WHERE id = $1 RETURNING alert)
+             DELETE FROM delivery USING gone WHERE delivery.alert = gone.alert AND key = $2 AND state = 'waiting'",
+        )
+        .bind(incident)
+        .bind(key.as_slice())
+        .execute(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("forget an incident"))?;
         Ok(())
     }
 
@@ -411,9 +516,10 @@ impl Tx {
     /// Where the database refuses.
     pub async fn clusters_heard_of(&mut self, alert: ResourceUid, kind: &str) -> Result<i64, StoreError> {
         sqlx::query_scalar(
-            "SELECT count(DISTINCT heard.object #>> '{spec,clusterRef,name}')
+            "SELECT count(DISTINCT coalesce(named.name, heard.cluster_ref))
              FROM resource AS alert JOIN alert_source AS source ON source.alert = alert.uid
                   JOIN resource AS heard ON heard.kind = source.kind AND heard.namespace = alert.namespace
+                  LEFT JOIN resource AS named ON named.kind = 'Cluster' AND named.kubeconfig = heard.kubeconfig
              WHERE alert.uid = $1 AND source.kind = $2 AND source.namespace IN (alert.namespace, '*')
                AND source.name IN (heard.name, '*')",
         )
@@ -438,8 +544,8 @@ impl Tx {
         Ok(())
     }
 
-    /// Adds a message of an incident to what its Alert sends, in the place of an earlier one that was not tried yet, and notes that it was told. It
-    /// is looked at again at once.
+    /// Adds a message of an incident to what its Alert sends, in the place of an earlier one that has not arrived, which was tried so often and is
+    /// due again then; and notes that it was told. It is looked at again at once. Where as much waits as may, it is counted and left out.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -455,14 +561,27 @@ impl Tx {
                                told = (SELECT count(*) FROM incident_member WHERE incident = $1)
                            WHERE id = $1 RETURNING alert),
                   outdated AS (DELETE FROM delivery USING told
-                               WHERE delivery.alert = told.alert AND key = $3 AND state = 'waiting' AND began_at IS NULL)
-             INSERT INTO delivery (alert, news, key, event, made_at)
-             SELECT alert, -nextval('incident_message'), $3, $2, $4 FROM told",
+                               WHERE delivery.alert = told.alert AND key = $3 AND state = 'waiting' AND began_at IS NULL
+                               RETURNING attempts, due_at, made_at, error),
+                  room AS (SELECT told.alert, EXISTS (SELECT FROM outdated)
+                                  OR (SELECT count(*) FROM (SELECT FROM delivery WHERE delivery.alert = told.alert
+                                                            AND state = 'waiting' LIMIT $5) AS waiting) < $5 AS is_there
+                           FROM told),
+                  left_out AS (INSERT INTO delivery_left_out (alert, since, count)
+                               SELECT alert, $4, 1 FROM room WHERE NOT is_there
+                               ON CONFLICT (alert) DO UPDATE SET count = delivery_left_out.count + 1)
+             INSERT INTO delivery (alert, news, key, event, made_at, attempts, due_at, error)
+             SELECT alert, -nextval('incident_message'), $3, $2, coalesce((SELECT min(made_at) FROM outdated), $4),
+                    coalesce((SELECT max(attempts) FROM outdated), 0),
+                    coalesce((SELECT max(due_at) FROM outdated), '-infinity'),
+                    coalesce((SELECT max(error) FROM outdated), '')
+             FROM room WHERE is_there",
         )
         .bind(incident)
         .bind(event)
         .bind(key.as_slice())
         .bind(to_sql(now))
+        .bind(MOST_WAITING)
         .execute(&mut *self.inner)
         .await
         .map_err(StoreError::query("tell an incident"))?;
@@ -496,18 +615,5 @@ impl Tx {
                 .await
                 .map_err(StoreError::query(what))?;
         next.map(|at| from_sql(what, at)).transpose()
-    }
-
-    /// Forgets the open incidents of an Alert that does not group any more.
-    ///
-    /// # Errors
-    /// Where the database refuses.
-    pub async fn forget_incidents(&mut self, alert: ResourceUid) -> Result<(), StoreError> {
-        sqlx::query("DELETE FROM incident WHERE alert = $1 AND ended_at IS NULL")
-            .bind(alert.0)
-            .execute(&mut *self.inner)
-            .await
-            .map_err(StoreError::query("forget an Alert's incidents"))?;
-        Ok(())
     }
 }

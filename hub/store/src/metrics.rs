@@ -105,6 +105,17 @@ impl Store {
         .map_err(StoreError::query("count what Alerts have to send"))
     }
 
+    /// How many incidents go on.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn open_incidents(&self) -> Result<i64, StoreError> {
+        sqlx::query_scalar("SELECT count(*) FROM incident WHERE ended_at IS NULL AND well_since IS NULL")
+            .fetch_one(&self.pool)
+            .await
+            .map_err(StoreError::query("count incidents"))
+    }
+
     /// Up to `limit` objects of these kinds, in an order that stays.
     ///
     /// # Errors

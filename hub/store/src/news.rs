@@ -12,7 +12,10 @@ use crate::time::to_sql;
 use crate::{StoreError, Tx};
 
 /// Deliveries of one Alert that wait at most: what comes beyond that is counted, and left out.
-const MOST_WAITING: i64 = 1_000;
+pub(crate) const MOST_WAITING: i64 = 1_000;
+
+/// The lock of who sorts news.
+const SORTING: i64 = 0x6e65_7773;
 
 /// What an Alert listens to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,6 +39,8 @@ pub struct NewsItem {
     pub name: String,
     /// Whether it tells of a failure.
     pub is_error: bool,
+    /// The condition that says so, or that it is over; none where it is about something else.
+    pub condition: Option<&'static str>,
     /// The event.
     pub event: Value,
     /// The object's labels.
@@ -55,6 +60,8 @@ pub struct WaitingNews {
     pub labels: BTreeMap<String, String>,
     /// The cluster that it is about.
     pub cluster: Option<String>,
+    /// The condition whose news it is.
+    pub condition: Option<String>,
     /// The Alerts that listen to it.
     pub alerts: Vec<ResourceUid>,
 }
@@ -72,7 +79,7 @@ pub struct NewDelivery {
     pub event: Value,
 }
 
-type Row = (i64, Value, Json<BTreeMap<String, String>>, Option<String>, Vec<Uuid>);
+type Row = (i64, Value, Json<BTreeMap<String, String>>, Option<String>, Option<String>, Vec<Uuid>);
 
 impl Tx {
     /// Writes an event for those who listen to it, with this unit of work.
@@ -89,10 +96,10 @@ impl Tx {
         }
         let texts = |of: fn(&NewsItem) -> &str| news.iter().map(of).map(str::to_owned).collect::<Vec<_>>();
         let written = sqlx::query(
-            "INSERT INTO news (event, labels, cluster)
-             SELECT told.event, told.labels, told.cluster
-             FROM unnest($1::text[], $2::text[], $3::text[], $4::boolean[], $5::jsonb[], $6::jsonb[], $7::text[])
-                  WITH ORDINALITY AS told (kind, namespace, name, is_error, event, labels, cluster, place)
+            "INSERT INTO news (event, labels, cluster, condition)
+             SELECT told.event, told.labels, told.cluster, told.condition
+             FROM unnest($1::text[], $2::text[], $3::text[], $4::boolean[], $5::jsonb[], $6::jsonb[], $7::text[], $8::text[])
+                  WITH ORDINALITY AS told (kind, namespace, name, is_error, event, labels, cluster, condition, place)
              WHERE EXISTS (SELECT FROM alert_source AS source
                            WHERE source.kind = told.kind AND source.namespace IN (told.namespace, '*')
                              AND source.name IN (told.name, '*') AND (told.is_error OR NOT source.only_errors))
@@ -105,6 +112,7 @@ impl Tx {
         .bind(news.iter().map(|one| Json(&one.event)).collect::<Vec<_>>())
         .bind(news.iter().map(|one| Json(&one.labels)).collect::<Vec<_>>())
         .bind(news.iter().map(|one| one.cluster.clone()).collect::<Vec<_>>())
+        .bind(news.iter().map(|one| one.condition).collect::<Vec<_>>())
         .execute(&mut *self.inner)
         .await
         .map_err(StoreError::query("write news"))?;
@@ -157,16 +165,31 @@ impl Tx {
         Ok(())
     }
 
-    /// Takes the oldest events that wait to be sorted, each with who listens to it: they are gone with this unit of work. Other replicas take
-    /// others.
+    /// Takes the oldest events that wait to be sorted, each with who listens to it: they are gone with this unit of work. None while another
+    /// unit of work sorts: what happens to one object would change its order.
     ///
     /// # Errors
     /// Where the database refuses.
     pub async fn take_news(&mut self, most: i64) -> Result<Vec<WaitingNews>, StoreError> {
+        let is_alone: bool = sqlx::query_scalar("SELECT pg_try_advisory_xact_lock($1)")
+            .bind(SORTING)
+            .fetch_one(&mut *self.inner)
+            .await
+            .map_err(StoreError::query("look whether news is being sorted"))?;
+        if !is_alone {
+            return Ok(Vec::new());
+        }
         let rows: Vec<Row> = sqlx::query_as(
             "WITH taken AS (DELETE FROM news WHERE id IN (SELECT id FROM news ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED)
-                            RETURNING id, event, labels, cluster)
-             SELECT id, event, labels, cluster,
+                            RETURNING id, event, labels, cluster, condition)
+             SELECT id, event, labels,
+                    coalesce(cluster, (SELECT named.name FROM resource AS about
+                                       JOIN resource AS named ON named.kind = 'Cluster' AND named.kubeconfig = about.kubeconfig
+                                       WHERE about.api_group = split_part(taken.event #>> '{involvedObject,apiVersion}', '/', 1)
+                                         AND about.kind = taken.event #>> '{involvedObject,kind}'
+                                         AND about.namespace = taken.event #>> '{involvedObject,namespace}'
+                                         AND about.name = taken.event #>> '{involvedObject,name}' LIMIT 1)),
+                    condition,
                     ARRAY(SELECT DISTINCT alert FROM alert_source AS source
                           WHERE source.kind = taken.event #>> '{involvedObject,kind}'
                             AND source.namespace IN (taken.event #>> '{involvedObject,namespace}', '*')
@@ -178,11 +201,12 @@ impl Tx {
         .fetch_all(&mut *self.inner)
         .await
         .map_err(StoreError::query("take news"))?;
-        let read = |(id, event, Json(labels), cluster, alerts): Row| WaitingNews {
+        let read = |(id, event, Json(labels), cluster, condition, alerts): Row| WaitingNews {
             id,
             event,
             labels,
             cluster,
+            condition,
             alerts: alerts.into_iter().map(ResourceUid).collect(),
         };
         Ok(rows.into_iter().map(read).collect())

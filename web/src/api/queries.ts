@@ -215,6 +215,8 @@ export const incidents = ({ open, ...filter }: IncidentFilter) =>
       ),
     initialPageParam: '',
     getNextPageParam: (page) => (page.items.length < TOLD ? undefined : page.items.at(-1)?.opened),
+    // No stream tells of them.
+    refetchInterval: 15_000,
     meta: { keep: true },
   });
 
@@ -231,6 +233,8 @@ export const deliveries = (filter: DeliveryFilter) =>
       ),
     initialPageParam: 0,
     getNextPageParam: (page) => (page.items.length < TOLD ? undefined : page.items.at(-1)?.id),
+    // No stream tells of them.
+    refetchInterval: 15_000,
     meta: { keep: true },
   });
 

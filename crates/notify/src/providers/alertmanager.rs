@@ -42,6 +42,9 @@ pub(super) fn request(target: &Target, event: &Event) -> Result<Request, Unsenda
     if event.is_resolved() {
         alert["status"] = "resolved".into();
         alert["endsAt"] = event.timestamp.as_str().into();
+    } else if let Some(incident) = &event.incident {
+        // Or the server takes it to be over before it is told again.
+        alert["endsAt"] = incident.expires_at.as_str().into();
     }
     Ok(Request::json(target.url()?, &json!([alert])).authorized(target.authorization()))
 }

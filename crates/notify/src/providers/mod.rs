@@ -228,6 +228,15 @@ pub fn takes(type_: ProviderType, event: &Event) -> Takes {
     }
 }
 
+/// What a service calls the message that it was sent, where more that is told of one incident can be told there.
+#[must_use]
+pub fn thread(type_: ProviderType, target: &Target, answer: &[u8]) -> Option<String> {
+    match type_ {
+        ProviderType::Slack => slack::thread(target, answer),
+        _ => None,
+    }
+}
+
 /// Why a service did not take what it answered 2xx to, where its answer says so. Of its own words only codes are told.
 #[must_use]
 pub fn refused(type_: ProviderType, target: &Target, body: &[u8]) -> Option<String> {

@@ -1,4 +1,5 @@
-//! `slack`: an attachment, by a webhook or the Web API. Discord and Rocket.Chat take the same shape.
+//! `slack`: an attachment, by a webhook or the Web API. Discord and Rocket.Chat take the same shape. By the Web API what is told of one incident is one
+//! thread.
 
 use serde_json::{Value, json};
 
@@ -21,6 +22,11 @@ pub(super) fn request(target: &Target, event: &Event) -> Result<Request, Unsenda
     message["attachments"][0]["fallback"] = text::slack(&fallback, FALLBACK).into();
     message["channel"] = target.channel.as_str().into();
     message["username"] = username(target, event).into();
+    if let Some(thread) = target.thread.as_deref().filter(|_| is_web_api(target)) {
+        message["thread_ts"] = thread.into();
+        // Whoever saw it begin is to see that it is over, or gets worse.
+        message["reply_broadcast"] = true.into();
+    }
     Ok(Request::json(target.url()?, &message).authorized(bearer(target)))
 }
 
@@ -50,8 +56,22 @@ pub(super) fn attachment(event: &Event, limit: usize, [good, bad]: [&str; 2]) ->
     })
 }
 
+fn is_web_api(target: &Target) -> bool {
+    target.address.expose().trim() == WEB_API
+}
+
+/// The thread that begins with a message, as the answer to it says.
+pub(super) fn thread(target: &Target, body: &[u8]) -> Option<String> {
+    /// The longest name of one: seconds and a number.
+    const LONGEST: usize = 32;
+    let answer = serde_json::from_slice::<Value>(body).ok().filter(|_| is_web_api(target))?;
+    let thread = answer["ts"].as_str()?;
+    let fits = thread.len() <= LONGEST && thread.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    fits.then(|| thread.to_owned())
+}
+
 pub(super) fn refused(target: &Target, body: &[u8]) -> Option<String> {
-    if target.address.expose().trim() != WEB_API {
+    if !is_web_api(target) {
         return None;
     }
     let Ok(answer) = serde_json::from_slice::<Value>(body) else {

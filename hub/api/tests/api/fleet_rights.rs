@@ -87,8 +87,8 @@ async fn history(site: &Site, replica: &Replica) -> Result<()> {
         sqlx::query(
             "WITH opened AS (INSERT INTO incident (alert, cause, first, opened_at, look_at) VALUES ($1, '', $2, now(), now())
                              RETURNING id)
-             INSERT INTO incident_member (incident, kind, namespace, name, cluster, fails)
-             SELECT id, 'Kustomization', $3, 'web', 'edge-1', true FROM opened",
+             INSERT INTO incident_member (incident, api_group, kind, namespace, name, condition, cluster, fails)
+             SELECT id, 'kustomize.toolkit.fluxcd.io', 'Kustomization', $3, 'web', 'Ready', 'edge-1', true FROM opened",
         )
         .bind(alert)
         .bind(&about)

@@ -88,7 +88,8 @@ impl Delivery {
             .await?;
         }
         if let Some(Told { type_, reason, message }) = &told {
-            events::note(&mut tx, &stored, type_, reason.as_str(), message, now).await?;
+            let told = (*type_, reason.as_str(), message.as_str());
+            events::note_condition(&mut tx, &stored, Some(HEALTHY), told, now).await?;
         }
         tx.commit().await?;
         if let Some(Told { message, .. }) = told {

@@ -1,10 +1,15 @@
 //! Incidents: what an Alert that groups is told of failures, which have one cause where they say the same but for names, times and ids.
+//!
+//! What a condition says makes an object a member of one, and ends that, by news of the condition or, at the next pass over the Alert, by how
+//! the object is then.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use roadstead_api::{AlertGroup, AlertSpec};
 use roadstead_hub_store::{IncidentId, Member, OpenIncident, Stored, Tx};
 use roadstead_model::{Digest, ResourceUid};
-use roadstead_notify::{Cause, Event, Incident, Pace, Stage, Step};
+use roadstead_notify::{Cause, Event, Incident, Involved, Pace, Stage, Step};
 use serde_json::json;
 
 use crate::HubError;
@@ -13,32 +18,36 @@ use crate::notify::{LOGGER, Notifier};
 /// Incidents that are looked at in one unit of work: each has an event of 30 KiB at most, held twice.
 const BATCH: i64 = 50;
 
-/// An event that an Alert which groups hears of.
+/// News of a condition that an Alert which groups hears of.
 pub(super) struct Heard<'a> {
     pub(super) event: &'a Event,
     pub(super) cluster: Option<&'a str>,
+    pub(super) condition: &'a str,
 }
 
 impl<'a> Heard<'a> {
     fn member(&self) -> Member<'a> {
         let object = &self.event.involved_object;
-        Member { kind: &object.kind, namespace: &object.namespace, name: &object.name, cluster: self.cluster }
+        let group = object.api_version.split_once('/').map_or("", |(group, _)| group);
+        let Involved { kind, namespace, name, .. } = object;
+        Member { group, kind, namespace, name, condition: self.condition, cluster: self.cluster }
     }
 
-    /// Notes a failure, as the Alert tells it; false where there was no room for it.
+    /// Notes a failure, as the Alert tells it. Where there is no room for it, that is counted.
     pub(super) async fn fails(
         &self,
         tx: &mut Tx,
         alert: ResourceUid,
         spec: &AlertSpec,
         now: Timestamp,
-    ) -> Result<bool, HubError> {
+    ) -> Result<(), HubError> {
         let told = self.event.told_by(spec, self.cluster);
         let cause = Cause::of(self.event, self.cluster);
-        Ok(tx.join_incident(alert, cause.digest.as_bytes(), self.member(), &json!(told), now).await?)
+        tx.join_incident(alert, cause.digest.as_bytes(), self.member(), &json!(told), now).await?;
+        Ok(())
     }
 
-    /// Notes that the object is well; true where it failed.
+    /// Notes that the condition is met; true where the object failed.
     pub(super) async fn is_well(
         &self,
         tx: &mut Tx,
@@ -49,6 +58,22 @@ impl<'a> Heard<'a> {
     }
 }
 
+/// An object of another namespace: kind, namespace and name.
+type Elsewhere = (String, String, String);
+
+/// A pass over the incidents of an Alert.
+struct Pass<'a> {
+    alert: &'a Stored,
+    pace: Pace,
+    /// Whether it can be said of how many clusters an incident is on so many: not where sources are chosen by labels, or in other
+    /// namespaces.
+    counts_clusters: bool,
+    /// Of which objects of other namespaces the Alert may hear, as far as that was asked.
+    may: BTreeMap<Elsewhere, bool>,
+    /// Those of which it is to be asked.
+    unknown: BTreeSet<Elsewhere>,
+}
+
 impl Notifier {
     /// Makes deliveries of the incidents that are to be told, and says when the next one is to be looked at.
     pub(super) async fn tell_incidents(
@@ -57,101 +82,152 @@ impl Notifier {
         spec: &AlertSpec,
         group: &AlertGroup,
     ) -> Result<Option<Timestamp>, HubError> {
-        let pace = Pace::from(group);
-        // Labels are not looked at where clusters are counted.
-        let counts_clusters = spec.event_sources.iter().all(|source| source.match_labels.is_empty());
+        let is_own =
+            |namespace: &Option<String>| namespace.as_ref().is_none_or(|one| *one == alert.namespace);
+        let counts = |source: &roadstead_api::CrossNamespaceObjectReference| {
+            source.match_labels.is_empty() && is_own(&source.namespace)
+        };
+        let mut pass = Pass {
+            alert,
+            pace: Pace::from(group),
+            counts_clusters: spec.event_sources.iter().all(counts),
+            may: BTreeMap::new(),
+            unknown: BTreeSet::new(),
+        };
         loop {
             let now = self.clock.now();
             let mut tx = self.store.begin().await?;
             tx.hold_incidents(alert.uid).await?;
-            tx.recover_gone(alert.uid, now).await?;
+            tx.settle_members(alert.uid, now).await?;
             let due = tx.due_incidents(alert.uid, now, BATCH).await?;
             let mut is_done = i64::try_from(due.len()).is_ok_and(|count| count < BATCH);
             for open in due {
-                let id = open.id;
-                let Some(mut incident) = read(open).filter(|incident| incident.failed > 0) else {
-                    tx.end_incident(id, now).await?;
-                    continue;
-                };
-                if !matches!(incident.next(&pace, now), Step::Wait(_))
-                    && !self.still_hears_of(&mut tx, alert, id, &incident, now).await?
-                {
-                    is_done = false;
-                    continue;
-                }
-                if counts_clusters && incident.clusters > 0 {
-                    let of = tx.clusters_heard_of(alert.uid, &incident.first.involved_object.kind).await?;
-                    incident.of_clusters = u64::try_from(of).ok();
-                }
-                step(&mut tx, id, &incident, &pace, now).await?;
+                is_done &= pass.look(&mut tx, open, now).await?;
             }
             let next = tx.next_look(alert.uid).await?;
             tx.commit().await?;
+            // Not while the Alert is held: others sort for it.
+            for about in std::mem::take(&mut pass.unknown) {
+                let may = self.may_be_told_of(alert, &about.0, &about.1, &about.2).await?;
+                pass.may.insert(about, may);
+                is_done = false;
+            }
             if is_done {
                 return Ok(next);
             }
         }
     }
 
-    /// Whether an Alert may still be told of all that an incident names: leave may have been withdrawn. What it may not hear of is taken out, and
-    /// all of it is forgotten where that is what its messages say.
-    async fn still_hears_of(
-        &self,
-        tx: &mut Tx,
-        alert: &Stored,
-        id: IncidentId,
-        incident: &Incident,
-        now: Timestamp,
-    ) -> Result<bool, HubError> {
-        let mut hears = true;
-        for (kind, namespace, name) in tx.members_elsewhere(id, &alert.namespace).await? {
-            if self.may_be_told_of(alert, &kind, &namespace, &name).await? {
-                continue;
-            }
-            hears = false;
-            let first = &incident.first.involved_object;
-            if (&first.kind, &first.namespace, &first.name) == (&kind, &namespace, &name) {
+    /// Ends the incidents of an Alert that does not group any more: what was told is told to be over as an incident, and what was not yet
+    /// is told as it is.
+    pub(super) async fn end_grouping(&self, alert: ResourceUid) -> Result<(), HubError> {
+        while self.store.has_open_incidents(alert).await? {
+            let now = self.clock.now();
+            let mut tx = self.store.begin().await?;
+            tx.hold_incidents(alert).await?;
+            for open in tx.due_incidents(alert, Timestamp::MAX, BATCH).await? {
+                let id = open.id;
+                if let Some(incident) = read(open) {
+                    let told =
+                        if incident.told_at.is_some() { incident.ungrouped(now) } else { incident.first };
+                    tx.tell_incident(id, &json!(told), &key(id), now).await?;
+                }
                 tx.end_incident(id, now).await?;
-                return Ok(false);
             }
-            let member = Member { kind: &kind, namespace: &namespace, name: &name, cluster: None };
-            tx.forget_member(id, member, now).await?;
+            tx.commit().await?;
         }
-        Ok(hears)
-    }
-
-    /// Forgets the incidents of an Alert that does not group any more, or is suspended.
-    pub(super) async fn forget_incidents(&self, alert: ResourceUid) -> Result<(), HubError> {
-        let mut tx = self.store.begin().await?;
-        tx.forget_incidents(alert).await?;
-        tx.commit().await?;
         Ok(())
     }
 }
 
-async fn step(
-    tx: &mut Tx,
-    id: IncidentId,
-    incident: &Incident,
-    pace: &Pace,
-    now: Timestamp,
-) -> Result<(), HubError> {
-    let key = Digest::of(format!("incident/{id}").as_bytes());
-    let stage = match incident.next(pace, now) {
-        Step::Wait(until) => return Ok(tx.look_again(id, until).await?),
-        Step::Forget => return Ok(tx.end_incident(id, now).await?),
-        Step::Tell(stage) => stage,
-        Step::Resolve => Stage::Resolved,
-    };
-    tx.tell_incident(id, &json!(incident.told(stage, now)), key.as_bytes(), now).await?;
-    if stage == Stage::Resolved {
-        return Ok(tx.end_incident(id, now).await?);
+impl Pass<'_> {
+    /// Does what is due for an incident; false where it is to be looked at once more in this pass.
+    async fn look(&mut self, tx: &mut Tx, open: OpenIncident, now: Timestamp) -> Result<bool, HubError> {
+        let id = open.id;
+        let Some(mut incident) = read(open).filter(|incident| incident.failed > 0) else {
+            tx.forget_incident(id, &key(id)).await?;
+            return Ok(true);
+        };
+        if let Step::Wait(until) = incident.next(&self.pace, now) {
+            tx.look_again(id, until).await?;
+            return Ok(true);
+        }
+        if !self.still_hears_of(tx, id, &incident, now).await? {
+            return Ok(false);
+        }
+        if self.counts_clusters && incident.clusters > 0 {
+            let of = tx.clusters_heard_of(self.alert.uid, &incident.first.involved_object.kind).await?;
+            incident.of_clusters = u64::try_from(of).ok();
+        }
+        self.step(tx, id, &incident, now).await?;
+        Ok(true)
     }
-    let told = Incident { told_at: Some(now), told: incident.failed, ..incident.clone() };
-    if let Step::Wait(until) = told.next(pace, now) {
-        tx.look_again(id, until).await?;
+
+    /// Whether an Alert may still be told of all that an incident names: leave may have been withdrawn. What it may not hear of is taken out, and
+    /// all of it is forgotten where that is what its messages say.
+    async fn still_hears_of(
+        &mut self,
+        tx: &mut Tx,
+        id: IncidentId,
+        incident: &Incident,
+        now: Timestamp,
+    ) -> Result<bool, HubError> {
+        let elsewhere = tx.members_elsewhere(id, &self.alert.namespace).await?;
+        let known = self.unknown.len();
+        self.unknown.extend(elsewhere.iter().filter(|about| !self.may.contains_key(*about)).cloned());
+        if self.unknown.len() > known {
+            return Ok(false);
+        }
+        let mut hears = true;
+        for about in elsewhere.iter().filter(|about| self.may.get(*about) == Some(&false)) {
+            hears = false;
+            let (kind, namespace, name) = about;
+            let first = &incident.first.involved_object;
+            if (&first.kind, &first.namespace, &first.name) != (kind, namespace, name) {
+                tx.forget_member(id, [kind, namespace, name], &key(id), now).await?;
+                continue;
+            }
+            if incident.told_at.is_none() {
+                tx.forget_incident(id, &key(id)).await?;
+            } else {
+                // It says nothing that was not told before.
+                tx.tell_incident(id, &json!(incident.withdrawn(now)), &key(id), now).await?;
+                tx.forget_told(id).await?;
+            }
+            break;
+        }
+        Ok(hears)
     }
-    Ok(())
+
+    async fn step(
+        &self,
+        tx: &mut Tx,
+        id: IncidentId,
+        incident: &Incident,
+        now: Timestamp,
+    ) -> Result<(), HubError> {
+        let stage = match incident.next(&self.pace, now) {
+            Step::Wait(until) => return Ok(tx.look_again(id, until).await?),
+            Step::Forget => return Ok(tx.end_incident(id, now).await?),
+            Step::Tell(stage) => stage,
+            Step::Resolve => Stage::Resolved,
+        };
+        let told = incident.told(stage, &self.pace, now);
+        tx.tell_incident(id, &json!(told), &key(id), now).await?;
+        if stage == Stage::Resolved {
+            return Ok(tx.end_incident(id, now).await?);
+        }
+        let told = Incident { told_at: Some(now), told: incident.failed, ..incident.clone() };
+        if let Step::Wait(until) = told.next(&self.pace, now) {
+            tx.look_again(id, until).await?;
+        }
+        Ok(())
+    }
+}
+
+/// What the messages of an incident have in common.
+fn key(id: IncidentId) -> [u8; 32] {
+    *Digest::of(format!("incident/{id}").as_bytes()).as_bytes()
 }
 
 fn read(open: OpenIncident) -> Option<Incident> {

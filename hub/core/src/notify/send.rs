@@ -8,11 +8,11 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use jiff::Timestamp;
 use roadstead_api::{Alert, AlertSpec, KindId, Provider, ProviderType};
 use roadstead_budget::PoolName;
-use roadstead_hub_store::{Attempted, Delivery, Stored};
+use roadstead_hub_store::{Attempted, Delivery, IncidentId, Stored};
 use roadstead_model::{ApplierUid, Reason, ResourceUid};
 use roadstead_notify::{
     Event, Next, Question, Request, Selector, Takes, Target, Unsendable, after, backoff, begin, heard,
-    is_git, refused, takes,
+    is_git, refused, takes, thread,
 };
 use roadstead_outbound::{SendError, secret_header};
 
@@ -45,12 +45,10 @@ const MOST_QUESTIONS: usize = 60;
 
 /// What came of sending one event.
 enum Came {
-    Sent,
+    /// It arrived; with the end of what was answered.
+    Sent(Bytes),
     /// It is tried again, at a time that the service named.
-    Again {
-        why: String,
-        after: Option<Duration>,
-    },
+    Again { why: String, after: Option<Duration> },
     /// It would not be taken the next time either.
     Failed(String),
 }
@@ -80,13 +78,12 @@ impl Notifier {
             tracing::error!(target: LOGGER, alert, given_up, "events could not be sent in time, and are given up");
         }
         if spec.suspend {
-            self.forget_incidents(uid).await?;
             return self.record(&seen, None, LONG).await;
         }
         let look_at = match &spec.group {
             Some(group) => self.tell_incidents(&seen, &spec, group).await?,
             None => {
-                self.forget_incidents(uid).await?;
+                self.end_grouping(uid).await?;
                 None
             }
         };
@@ -205,7 +202,7 @@ impl Notifier {
         };
         let now = self.clock.now();
         let attempted = match came {
-            Came::Sent => Attempted::Sent,
+            Came::Sent(_) => Attempted::Sent,
             Came::Failed(why) => Attempted::Failed { why },
             Came::Again { why, after } => {
                 let attempts = u32::try_from(delivery.attempts).unwrap_or_default() + 1;
@@ -252,9 +249,22 @@ impl Notifier {
                 Err(why) => return Ok(Came::Failed(why)),
             }
         }
+        let incident = event.incident.as_ref().and_then(|incident| incident.id.parse::<IncidentId>().ok());
+        // A thread is one of its channel.
+        let place = format!("{} {} ", target.uid, target.channel);
+        if let Some(incident) = incident {
+            let kept = self.store.incident_thread(incident).await?;
+            target.thread = kept.and_then(|kept| kept.strip_prefix(&place).map(str::to_owned));
+        }
         let slow = || Came::Again { why: format!("it did not answer within {:?}", way.timeout), after: None };
         let told = tokio::time::timeout(way.timeout, self.tell(way, &target, &event)).await;
-        told.unwrap_or_else(|_| Ok(slow()))
+        let came = told.unwrap_or_else(|_| Ok(slow()))?;
+        if let (Came::Sent(answer), Some(incident), None) = (&came, incident, &target.thread)
+            && let Some(thread) = thread(way.type_, &target, answer)
+        {
+            self.store.keep_incident_thread(incident, &format!("{place}{thread}")).await?;
+        }
+        Ok(came)
     }
 
     /// Asks what has to be known first, and sends what follows from it.
@@ -284,14 +294,14 @@ impl Notifier {
                     Err(came) => return Ok(came),
                 }
             }
-            let Some(question) = question else { return Ok(Came::Sent) };
+            let Some(question) = question else { return Ok(Came::Sent(answer)) };
             next = heard(way.type_, target, event, question, &answer);
         }
         Ok(Came::Failed("more had to be asked than is asked for one event".to_owned()))
     }
 
-    /// Sends one request, and gives what was answered, where that is a question. Nothing that the other side says is told on but its status: it
-    /// may repeat what it was sent.
+    /// Sends one request, and gives what was answered. Nothing that the other side says is told on but its status: it may repeat what it was
+    /// sent.
     async fn exchange(&self, way: &Way, request: Request, question: Option<Question>) -> Result<Bytes, Came> {
         let again = |why: &str| Came::Again { why: why.to_owned(), after: None };
         // Exposed to be sent.
@@ -327,8 +337,9 @@ impl Notifier {
             return body.map_err(|_| again("its answer is incomplete, or longer than 1 MiB"));
         }
         // Of most types nothing in it counts, so it may be cut off, or be as long as it likes.
-        match refused(way.type_, &way.target, &body.unwrap_or_default()) {
-            None => Ok(Bytes::new()),
+        let body = body.unwrap_or_default();
+        match refused(way.type_, &way.target, &body) {
+            None => Ok(body),
             Some(why) => {
                 Err(again(&format!("it answered HTTP {}, but did not take it: {why}", status.as_u16())))
             }

@@ -86,20 +86,26 @@ impl Notifier {
         let (mut deliveries, mut changed) = (Vec::new(), false);
         for index in heard {
             let (news, Some(event)) = (&batch.news[index], &batch.events[index]) else { continue };
-            let one = Heard { event, cluster: news.cluster.as_deref() };
+            let cluster = news.cluster.as_deref();
+            let condition = news.condition.as_deref().filter(|_| groups);
+            let of_condition = condition.map(|condition| Heard { event, cluster, condition });
             // The end of something that was told, whatever else the Alert leaves out.
-            if groups && event.is_recovery() && one.is_well(tx, uid, batch.now).await? {
+            if let Some(one) = of_condition.as_ref().filter(|_| event.is_recovery())
+                && one.is_well(tx, uid, batch.now).await?
+            {
                 changed = true;
                 continue;
             }
             if !matches.contains(&index) || !self.may_hear(&alert, event, may).await? {
                 continue;
             }
-            if groups && event.is_error() {
-                changed |= one.fails(tx, uid, &spec, batch.now).await?;
+            // What has no end by itself is told by itself.
+            if let Some(one) = of_condition.filter(|_| event.is_error()) {
+                one.fails(tx, uid, &spec, batch.now).await?;
+                changed = true;
                 continue;
             }
-            let told = event.told_by(&spec, news.cluster.as_deref());
+            let told = event.told_by(&spec, cluster);
             deliveries.push(NewDelivery {
                 alert: uid,
                 news: news.id,

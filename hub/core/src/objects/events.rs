@@ -14,7 +14,7 @@ use roadstead_model::{Action, Digest, ObjectResult, Reason};
 use roadstead_notify::{Event as Told, Involved, Level};
 
 use crate::HubError;
-use crate::objects::conditions::{ready, shortened};
+use crate::objects::conditions::{READY, ready, shortened};
 use crate::objects::{Objects, managers};
 
 /// Who reports.
@@ -49,7 +49,9 @@ pub(crate) async fn on_ready(
     // As in Flux: whoever waits for others is not what is wrong.
     let waits = is.reason == Reason::DependencyNotReady.as_str();
     let type_ = if is.status == ConditionStatus::False && !waits { "Warning" } else { "Normal" };
-    note(tx, about, type_, &is.reason, &is.message, now).await
+    // What nobody knows neither fails nor is over.
+    let condition = Some(READY).filter(|_| is.status != ConditionStatus::Unknown);
+    note_condition(tx, about, condition, (type_, &is.reason, &is.message), now).await
 }
 
 /// Notes an event about an object, or that it happened again.
@@ -61,13 +63,24 @@ pub(crate) async fn note(
     message: &str,
     now: Timestamp,
 ) -> Result<(), StoreError> {
+    note_condition(tx, about, None, (type_, reason, message), now).await
+}
+
+/// Notes what a condition says now: that it is met ends failures of which this condition told, and nothing else does.
+pub(crate) async fn note_condition(
+    tx: &mut Tx,
+    about: &Stored,
+    condition: Option<&'static str>,
+    (type_, reason, message): (&str, &str, &str),
+    now: Timestamp,
+) -> Result<(), StoreError> {
     let namespace = if about.namespace.is_empty() { DEFAULT_NAMESPACE } else { about.namespace.as_str() };
     // Nothing new may come into a namespace that is being emptied.
     if tx.hold_namespace(namespace).await? != HeldNamespace::Open {
         return Ok(());
     }
     if let Some(news) = news(about, type_, reason, message, now) {
-        tx.tell(news);
+        tx.tell(NewsItem { condition, ..news });
     }
     let name = name(about, type_, reason, message);
     let kind = about.kind.get();
@@ -145,6 +158,7 @@ fn news(about: &Stored, type_: &str, reason: &str, message: &str, now: Timestamp
         namespace: about.namespace.clone(),
         name: about.name.clone(),
         is_error: severity == Level::Error,
+        condition: None,
         event: serde_json::to_value(&event).ok()?,
         labels: about.labels(),
         cluster: about

@@ -203,6 +203,9 @@ impl Metrics {
             Unit::Seconds,
             oldest,
         );
+        let incidents = Gauge::<i64>::default();
+        incidents.set(self.store.open_incidents().await?);
+        registry.register("roadstead_incidents_open", "Incidents of all Alerts that go on", incidents);
         Ok(())
     }
 

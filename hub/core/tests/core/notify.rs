@@ -119,6 +119,7 @@ fn news(namespace: &str, name: &str, message: &str, severity: &str) -> NewsItem 
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         is_error: severity == "error",
+        condition: Some("Ready"),
         event: event(namespace, name, message, severity),
         labels: BTreeMap::new(),
         cluster: Some("edge-1".to_owned()),

@@ -1,7 +1,10 @@
 //! Incidents: failures with one cause that are told as one thing.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, ensure};
 use roadstead_api::KindId;
+use roadstead_tests::eventually;
 use serde_json::{Value, json};
 
 use super::{Alerted, alert, count, news, pass, provider};
@@ -85,7 +88,7 @@ async fn a_commit_that_fails_on_a_hundred_clusters_is_told_in_three_messages() -
     ensure!(grouped.at(40).await?.len() == 1);
     let told = grouped.at(330).await?;
     ensure!(
-        told.len() == 2 && told[1].starts_with("Now fails on 87 of 100 clusters, since 5m30s.\n"),
+        told.len() == 2 && told[1].starts_with("Now fails on 87 of 100 clusters, for 5m30s.\n"),
         "{told:?}"
     );
     grouped.happens(1..=86, "info", "applied").await?;
@@ -103,6 +106,12 @@ async fn a_commit_that_fails_on_a_hundred_clusters_is_told_in_three_messages() -
     ensure!(stages == ["opened", "grown", "resolved"], "{facts:?}");
     ensure!(facts.iter().all(|one| one["id"] == facts[0]["id"] && one["ofClusters"] == FLEET), "{facts:?}");
     ensure!(got[2].1["severity"] == "info" && got[0].1["severity"] == "error");
+    // What the service calls its first message is kept with it.
+    let id = facts[0]["id"].as_str().context("an id")?.parse()?;
+    for thread in ["1.2", "3.4"] {
+        grouped.0.site.store.keep_incident_thread(id, thread).await?;
+    }
+    ensure!(grouped.0.site.store.incident_thread(id).await?.as_deref() == Some("3.4"));
     // It is kept for people to look at, for a while.
     ensure!(count(&grouped.0.site, "SELECT count(*) FROM incident WHERE ended_at IS NOT NULL").await? == 1);
     Ok(())
@@ -168,10 +177,7 @@ async fn an_incident_is_told_again_after_hours_and_once_after_its_provider_was_d
     ensure!(grouped.at(30).await? == ["it fails"]);
     ensure!(grouped.at(3_000).await?.len() == 1);
     let told = grouped.at(3_630).await?;
-    ensure!(
-        told.len() == 2 && told[1].starts_with("Still fails on 1 of 2 clusters, since 1h.\n"),
-        "{told:?}"
-    );
+    ensure!(told.len() == 2 && told[1].starts_with("Still fails on 1 of 2 clusters, for 1h.\n"), "{told:?}");
     // Down while it grows, goes on and ends: one message is left of that.
     let site = &grouped.0.site;
     let address = grouped.0.sink.url.clone();
@@ -228,7 +234,7 @@ async fn git_services_are_told_of_each_object() -> Result<()> {
 
 #[tokio::test]
 async fn an_incident_names_nobody_of_whom_its_alert_may_not_hear() -> Result<()> {
-    let grouped = Grouped::new("generic", json!({}), 1).await?;
+    let grouped = Grouped::new("generic", json!({}), 2).await?;
     let site = &grouped.0.site;
     let on = json!({ "clusterRef": { "name": "edge-9" } });
     for namespace in ["shop", "bank"] {
@@ -262,11 +268,167 @@ async fn an_incident_names_nobody_of_whom_its_alert_may_not_hear() -> Result<()>
     ensure!(told.len() == 1 && told[0].ends_with("\nedge-1, edge-9"), "{told:?}");
     // Leave that is withdrawn is none for what is told after that.
     site.delete(KindId::ReferenceGrant, "shop", "alerts").await?;
-    sqlx::query("UPDATE incident SET told = 1, look_at = opened_at")
-        .execute(&mut site.database.connect().await?)
-        .await?;
+    grouped.happens(2..=2, "error", "it fails").await?;
     let told = grouped.at(30).await?;
-    ensure!(count(site, members).await? == 1);
-    ensure!(told.len() == 1, "{told:?}");
+    ensure!(count(site, members).await? == 2);
+    ensure!(told.len() == 2 && told[1].ends_with("\nedge-1, edge-2"), "{told:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn clusters_that_are_named_by_their_kubeconfig_are_told_and_counted() -> Result<()> {
+    let grouped = Grouped::new("generic", json!({ "wait": "0s" }), 1).await?;
+    let site = &grouped.0.site;
+    for number in [7, 8] {
+        let secret = json!({ "name": format!("kubeconfig-{number}") });
+        let mut of_cluster = secret.clone();
+        of_cluster["namespace"] = "apps".into();
+        site.apply(
+            json!({ "apiVersion": API, "kind": "Cluster", "metadata": { "name": format!("far-{number}") },
+            "spec": { "kubeConfig": { "secretRef": of_cluster } } }),
+        )
+        .await?;
+        let by_kubeconfig = json!({ "kubeConfig": { "secretRef": secret } });
+        site.apply(kustomization("apps", &format!("web-far-{number}"), "./web", by_kubeconfig)).await?;
+    }
+    sqlx::raw_sql("DELETE FROM news").execute(&mut site.database.connect().await?).await?;
+    for number in [7, 8] {
+        let mut tx = site.store.begin().await?;
+        let mut news = news("apps", &format!("web-far-{number}"), &format!("far-{number} fails"), "error");
+        news.cluster = None;
+        tx.tell(news);
+        tx.commit().await?;
+    }
+    let told = grouped.at(0).await?;
+    ensure!(told == ["Fails on 2 of 3 clusters for one cause.\nfar-7 fails\nfar-7, far-8"], "{told:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_no_news_of_a_condition_neither_opens_an_incident_nor_ends_one() -> Result<()> {
+    let grouped = Grouped::new("generic", json!({}), 1).await?;
+    let site = &grouped.0.site;
+    let besides = async |severity: &str, message: &str| -> Result<()> {
+        let mut tx = site.store.begin().await?;
+        let mut news = news("apps", "web-edge-1", message, severity);
+        news.condition = None;
+        tx.tell(news);
+        tx.commit().await?;
+        Ok(())
+    };
+    grouped.happens(1..=1, "error", "it fails").await?;
+    grouped.at(0).await?;
+    ensure!(grouped.at(30).await? == ["it fails"]);
+    besides("info", "its parent has applied it").await?;
+    besides("error", "something could not be pruned").await?;
+    let told = grouped.at(40).await?;
+    ensure!(told == ["it fails", "something could not be pruned"], "{told:?}");
+    ensure!(grouped.at(100).await?.len() == 2);
+    // How it is counts, also where nothing tells of that.
+    sqlx::raw_sql(
+        "UPDATE resource SET object = jsonb_set(object, '{status}', '{\"conditions\": [{\"type\": \"Ready\", \"status\": \"True\"}]}')
+         WHERE kind = 'Kustomization'",
+    )
+    .execute(&mut site.database.connect().await?)
+    .await?;
+    grouped.at(110).await?;
+    let told = grouped.at(140).await?;
+    ensure!(told.len() == 3 && told[2].starts_with("Resolved after 1m50s."), "{told:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_alert_that_is_changed_keeps_what_it_listens_to_and_ends_the_rest() -> Result<()> {
+    let grouped = Grouped::new("generic", json!({}), 2).await?;
+    let site = &grouped.0.site;
+    let open = "SELECT count(*) FROM incident WHERE ended_at IS NULL";
+    let sources = json!([{ "kind": "Kustomization", "name": "*" }]);
+    let spec = |more: Value| {
+        let mut spec = json!({ "eventSources": sources, "group": {}, "eventSeverity": "error" });
+        if let (Some(spec), Value::Object(more)) = (spec.as_object_mut(), more) {
+            spec.extend(more);
+        }
+        alert("apps", spec)
+    };
+    grouped.happens(1..=1, "error", "it fails").await?;
+    grouped.at(0).await?;
+    ensure!(grouped.at(30).await?.len() == 1);
+    site.apply(spec(json!({ "suspend": true }))).await?;
+    grouped.at(40).await?;
+    site.apply(spec(json!({}))).await?;
+    ensure!(grouped.at(50).await?.len() == 1 && count(site, open).await? == 1);
+    // What it does not listen to any more ends.
+    grouped.happens(2..=2, "error", "another cause").await?;
+    grouped.at(60).await?;
+    let narrow = json!([{ "kind": "Kustomization", "name": "web-edge-1" }]);
+    site.apply(spec(json!({ "eventSources": narrow }))).await?;
+    grouped.at(61).await?;
+    grouped.at(95).await?;
+    ensure!(count(site, open).await? == 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_alert_that_groups_no_more_closes_what_it_opened() -> Result<()> {
+    let grouped = Grouped::new("generic", json!({}), 2).await?;
+    let site = &grouped.0.site;
+    grouped.happens(1..=1, "error", "it fails").await?;
+    grouped.at(0).await?;
+    grouped.at(30).await?;
+    grouped.happens(2..=2, "error", "another cause").await?;
+    ensure!(grouped.at(40).await?.len() == 1);
+    let sources = json!([{ "kind": "Kustomization", "name": "*" }]);
+    site.apply(alert("apps", json!({ "eventSources": sources, "eventSeverity": "error" }))).await?;
+    let mut told = grouped.at(50).await?.split_off(1);
+    told.sort();
+    ensure!(told.len() == 2 && told[0].starts_with("This is told as an incident no more"), "{told:?}");
+    ensure!(told[1] == "another cause", "{told:?}");
+    ensure!(count(site, "SELECT count(*) FROM incident WHERE ended_at IS NULL").await? == 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_failed_for_another_cause_and_is_well_is_well() -> Result<()> {
+    let grouped = Grouped::new("generic", json!({ "wait": "0s", "interval": "1h" }), 2).await?;
+    grouped.happens(1..=2, "error", "Deployment/apps/x timed out").await?;
+    grouped.at(0).await?;
+    grouped.happens(1..=1, "error", "Secret/apps/x is forbidden").await?;
+    grouped.at(10).await?;
+    grouped.happens(1..=1, "info", "well").await?;
+    grouped.at(20).await?;
+    grouped.happens(2..=2, "info", "well").await?;
+    let told = grouped.at(30).await?;
+    ensure!(
+        told.last().is_some_and(|last| last.starts_with("Resolved after 30s. It failed on 2 clusters.")),
+        "{told:?}"
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn causes_beyond_those_that_may_be_open_are_counted_and_one_sorts_at_a_time() -> Result<()> {
+    let grouped = Grouped::new("generic", json!({}), 0).await?;
+    let site = &grouped.0.site;
+    let letters = |number: usize| -> String {
+        [number / 26, number % 26]
+            .iter()
+            .map(|digit| char::from(b'a' + u8::try_from(*digit).unwrap_or(0)))
+            .collect()
+    };
+    for number in 0..510 {
+        grouped.happens(number..=number, "error", &format!("cause {}", letters(number))).await?;
+    }
+    let mut another = site.store.begin().await?;
+    ensure!(another.take_news(1).await?.len() == 1);
+    ensure!(!grouped.0.hub.notify.sort().await? && count(site, "SELECT count(*) FROM incident").await? == 0);
+    drop(another);
+    eventually("all are sorted", Duration::from_secs(30), || async {
+        while grouped.0.hub.notify.sort().await? {}
+        ensure!(count(site, "SELECT count(*) FROM news").await? == 0);
+        Ok(())
+    })
+    .await?;
+    ensure!(count(site, "SELECT count(*) FROM incident WHERE ended_at IS NULL").await? == 500);
+    ensure!(count(site, "SELECT count FROM delivery_left_out").await? == 10);
     Ok(())
 }
