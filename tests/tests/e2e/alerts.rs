@@ -23,10 +23,6 @@ async fn told(sink: &Sink, severity: &str, reasons: &[&str]) -> Result<Value> {
     Ok(found)
 }
 
-fn reason(event: &Value) -> &str {
-    event["reason"].as_str().unwrap_or_default()
-}
-
 #[tokio::test]
 async fn what_fails_on_a_cluster_and_that_it_is_over_is_told() -> Result<()> {
     let (sink, incidents) = (Sink::start().await?, Sink::start().await?);
@@ -70,19 +66,26 @@ async fn what_fails_on_a_cluster_and_that_it_is_over_is_told() -> Result<()> {
     let event = told(&sink, "info", &["ReconciliationSucceeded"]).await?;
     println!("from the fetch to the news that it is over: {:?}", began.elapsed());
     ensure!(began.elapsed() < Duration::from_secs(60) && event["involvedObject"]["name"] == "app", "{event}");
-    // Of what an Alert tells as incidents nothing comes but that it began and is over.
-    let closed = told(&incidents, "info", &[reason(&opened)]).await?;
-    let stages: Vec<Value> =
-        incidents.got().iter().map(|(_, event)| event["incident"]["stage"].clone()).collect();
-    ensure!(stages == ["opened", "resolved"], "{stages:?}");
-    ensure!(closed["incident"]["id"] == opened["incident"]["id"], "{closed}");
+    // Of what an Alert tells as incidents nothing comes but that each began and is over; on a slow machine there may have been another failure
+    // before this one.
+    let id = &opened["incident"]["id"];
+    let mut closed = Value::Null;
+    eventually("the incident is over", PATIENCE, || {
+        let of_it: Vec<Value> = incidents.got().into_iter().map(|(_, event)| event).collect();
+        let of_it: Vec<Value> = of_it.into_iter().filter(|event| event["incident"]["id"] == *id).collect();
+        closed = of_it.last().cloned().unwrap_or_default();
+        async move {
+            let stages: Vec<&Value> = of_it.iter().map(|event| &event["incident"]["stage"]).collect();
+            ensure!(stages == ["opened", "resolved"], "{of_it:#?}");
+            Ok(())
+        }
+    })
+    .await?;
     ensure!(closed["message"].as_str().is_some_and(|text| text.starts_with("Resolved after ")), "{closed}");
     let listed: Value =
         serde_json::from_str(&fleet.run(&["get", "--raw", "/fleet/v1/incidents?alert=failures"]).await?)?;
-    ensure!(
-        listed["items"][0]["id"] == opened["incident"]["id"] && listed["items"][0]["failed"] == 1,
-        "{listed}"
-    );
+    let items = listed["items"].as_array().context("items")?;
+    ensure!(items.iter().any(|item| item["id"] == *id && item["failed"] == 1), "{listed}");
     // What was sent is told, and no event twice.
     let listed: Value =
         serde_json::from_str(&fleet.run(&["get", "--raw", "/fleet/v1/deliveries?alert=all"]).await?)?;
