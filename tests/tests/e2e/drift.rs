@@ -284,6 +284,15 @@ async fn nothing_is_done_at_the_interval_where_all_is_seen_to_stand() -> Result<
     })
     .await?;
 
+    // The Job is there before the attempt that made it has ended: an agent that is killed then goes on with that one.
+    let open = "SELECT count(*) FROM reconciliation JOIN resource ON uid = applier WHERE name = 'app' AND finished_at IS NULL";
+    eventually("the attempt has ended", PATIENCE, || async {
+        let mut database = fleet.setup.database().connect().await?;
+        let open: i64 = sqlx::query_scalar(open).fetch_one(&mut database).await?;
+        ensure!(open == 0, "{open} go on");
+        Ok(())
+    })
+    .await?;
     // An agent that was restarted has nothing in mind.
     fleet.agent.kill9().await?;
     fleet.agent.restart()?;
