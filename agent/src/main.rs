@@ -8,7 +8,7 @@ use clap::{Parser, ValueEnum};
 use roadstead_agent::app::{AgentError, Settings, run};
 use roadstead_agent::enrol::EnrolError;
 use roadstead_agent::ready;
-use roadstead_budget::parse_size;
+use roadstead_model::parse_size;
 use roadstead_outbound::Rule;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;

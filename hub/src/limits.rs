@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use roadstead_budget::{FileShares, MemoryBudget, detect, parse_size, show_size};
+use roadstead_budget::{FileShares, MemoryBudget, detect, show_size};
 use roadstead_hub_api::ApiOptions;
 use roadstead_hub_link::LinkOptions;
+use roadstead_model::parse_size;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Limits of the API. What is beyond them waits for its turn, or is answered 429 with Retry-After.

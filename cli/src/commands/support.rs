@@ -19,7 +19,7 @@ const MOST_PAGES: usize = 20;
 const PART: u64 = 64 << 20;
 const WHOLE: u64 = 256 << 20;
 
-/// The views, and what further pages of each are asked by.
+/// The views, and how many pages of each are collected.
 const VIEWS: [(&str, Paging); 10] = [
     ("clusters", Paging::None),
     ("health", Paging::None),
@@ -35,8 +35,9 @@ const VIEWS: [(&str, Paging); 10] = [
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Paging {
-    /// The first page is enough: the latest items.
+    /// One: all of what has no pages, or else the latest items.
     None,
+    /// Up to [`MOST_PAGES`].
     Continue,
 }
 

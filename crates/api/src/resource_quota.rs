@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use roadstead_model::parse_size;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -54,7 +55,7 @@ impl ResourceQuotaSpec {
     /// How many bytes the artifacts of the namespace may have.
     #[must_use]
     pub fn artifact_bytes(&self) -> Option<u64> {
-        self.hard.get(ARTIFACT_BYTES).and_then(|limit| bytes(limit))
+        self.hard.get(ARTIFACT_BYTES).and_then(|limit| parse_size(limit).ok())
     }
 }
 
@@ -96,28 +97,11 @@ pub(crate) fn number(text: &str) -> Option<i64> {
     text.parse().ok().filter(|_| is_plain)
 }
 
-/// A number of bytes, as Kubernetes writes it: whole, with a suffix of a size or without.
-pub(crate) fn bytes(text: &str) -> Option<u64> {
-    const UNITS: [(&str, u64); 8] = [
-        ("Ki", 1 << 10),
-        ("Mi", 1 << 20),
-        ("Gi", 1 << 30),
-        ("Ti", 1 << 40),
-        ("k", 1_000),
-        ("M", 1_000_000),
-        ("G", 1_000_000_000),
-        ("T", 1_000_000_000_000),
-    ];
-    let unit = UNITS.iter().find_map(|(suffix, unit)| Some((text.strip_suffix(suffix)?, *unit)));
-    let (digits, unit) = unit.unwrap_or((text, 1));
-    u64::try_from(number(digits)?).ok()?.checked_mul(unit)
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
-    use super::{KindId, bytes, counted, number};
+    use super::{KindId, counted, number};
     use crate::structural;
 
     #[test]
@@ -163,25 +147,6 @@ mod tests {
         );
         for odd in [json!({ "spec": { "hard": [1] } }), json!({ "spec": 5 }), json!([])] {
             assert!(!structural(kind, kind.storage_version(), &mut odd.clone()).errors.is_empty(), "{odd}");
-        }
-    }
-
-    #[test]
-    fn bytes_have_units() {
-        for (text, expected) in [
-            ("0", Some(0)),
-            ("1000", Some(1_000)),
-            ("2k", Some(2_000)),
-            ("1Mi", Some(1 << 20)),
-            ("3Gi", Some(3 << 30)),
-            ("", None),
-            ("Mi", None),
-            ("1.5Gi", None),
-            ("-1Mi", None),
-            ("1Xi", None),
-            ("16777216Ti", None),
-        ] {
-            assert_eq!(bytes(text), expected, "{text}");
         }
     }
 

@@ -29,4 +29,4 @@ mod size;
 pub use files::FileShares;
 pub use pool::{Exhausted, Pool, Reservation};
 pub use shares::{MemoryBudget, PoolName};
-pub use size::{SizeError, parse_size, show_size};
+pub use size::show_size;

@@ -24,6 +24,7 @@ pub mod reason;
 pub mod revision;
 pub mod schedule;
 mod secret;
+mod size;
 pub mod substitute;
 mod trigger;
 
@@ -58,5 +59,6 @@ pub use reason::Reason;
 pub use revision::{Revision, RevisionError};
 pub use schedule::{Claim, Due, Queue, Room, Topic};
 pub use secret::Secret;
+pub use size::{SizeError, parse_size};
 pub use substitute::{FoundVariables, GivenVariables, Substitute, VariablesFrom, VariablesKind};
 pub use trigger::Trigger;

@@ -166,14 +166,15 @@ impl Incident {
     /// The event that tells that it is told as one no more, since its Alert does not group.
     #[must_use]
     pub fn ungrouped(&self, now: Timestamp) -> Event {
-        let message = "This is told as an incident no more: the Alert does not group any more".to_owned();
+        let message =
+            "This is not told as an incident any more: the Alert no longer groups failures".to_owned();
         self.event(Stage::Resolved, message, now, now)
     }
 
     /// The event that tells that nothing more is told of it, since the Alert may not hear of it any more.
     #[must_use]
     pub fn withdrawn(&self, now: Timestamp) -> Event {
-        let message = "Nothing more is told of this: the Alert may not hear of it any more".to_owned();
+        let message = "No more is told about this: the Alert is no longer allowed to hear of it".to_owned();
         self.event(Stage::Resolved, message, now, now)
     }
 

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use roadstead_model::{DeliveryFilter, ResourceUid, Visible};
 use serde_json::Value;
 
-use crate::incident::MOST_OPEN;
+use crate::incident::{MAX_SHOWN, MOST_OPEN};
 use crate::time::{from_sql, to_sql};
 use crate::{Store, StoreError};
 
@@ -66,7 +66,7 @@ pub struct FleetDelivery {
     pub state: String,
     /// How often it was tried.
     pub attempts: i32,
-    /// The event.
+    /// What lists show of the event: the object, severity, reason, and the beginning of the message.
     pub event: Value,
     /// When it was made.
     pub made_at: Timestamp,
@@ -248,7 +248,10 @@ impl Store {
     ) -> Result<Vec<FleetDelivery>, StoreError> {
         let what = "list deliveries";
         let rows: Vec<ListedRow> = sqlx::query_as(
-            "SELECT delivery.id, alert.namespace, alert.name, provider, state, attempts, event, made_at, ended_at, error
+            "SELECT delivery.id, alert.namespace, alert.name, provider, state, attempts,
+                    jsonb_build_object('involvedObject', event -> 'involvedObject', 'severity', event -> 'severity',
+                                       'reason', event -> 'reason', 'message', left(event ->> 'message', $7)),
+                    made_at, ended_at, error
              FROM delivery JOIN resource AS alert ON alert.uid = delivery.alert
              WHERE ($1 = '' OR alert.namespace = $1) AND ($2 = '' OR alert.name = $2) AND ($3 = '' OR state = $3)
                AND ($4::bigint IS NULL OR delivery.id < $4)
@@ -261,6 +264,7 @@ impl Store {
         .bind(filter.before)
         .bind(visible.map(|visible| visible.places.clone()))
         .bind(limit)
+        .bind(MAX_SHOWN)
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query(what))?;

@@ -11,8 +11,10 @@ use crate::{Store, StoreError, Tx};
 
 /// Incidents of one Alert that are open at most: a failure that would open another one is counted, and left out.
 pub(crate) const MOST_OPEN: i64 = 500;
-/// Objects of one incident at most: more are not counted in it.
-const MOST_MEMBERS: i64 = 10_000;
+/// Objects of one incident at most: more are counted as left out. A pass holds the names of those in other namespaces, some 400 bytes each.
+const MOST_MEMBERS: i64 = 5_000;
+/// Characters of a message that a list shows: it has up to 500 of them.
+pub(crate) const MAX_SHOWN: i32 = 2_000;
 /// Objects that are named of one incident.
 const MOST_NAMED: i64 = 20;
 
@@ -204,7 +206,10 @@ impl Store {
         let what = "list incidents";
         let sql = format!(
             "SELECT alert_namespace, alert_name, ended_at, {COUNTED}
-             FROM (SELECT incident.*, alert.namespace AS alert_namespace, alert.name AS alert_name
+             FROM (SELECT incident.id, number, opened_at, told_at, told, well_since, ended_at,
+                          alert.namespace AS alert_namespace, alert.name AS alert_name,
+                          jsonb_build_object('involvedObject', first -> 'involvedObject', 'reason', first -> 'reason',
+                                             'message', left(first ->> 'message', $8)) AS first
                    FROM incident JOIN resource AS alert ON alert.uid = incident.alert
                    WHERE ($2 = '' OR alert.namespace = $2) AND ($3 = '' OR alert.name = $3)
                      AND (NOT $4 OR ended_at IS NULL) AND ($5::timestamptz IS NULL OR opened_at < $5)
@@ -220,6 +225,7 @@ impl Store {
             .bind(filter.before.map(to_sql))
             .bind(visible.map(|visible| visible.places.clone()))
             .bind(limit)
+            .bind(MAX_SHOWN)
             .fetch_all(&self.pool)
             .await
             .map_err(StoreError::query(what))?;

@@ -14,6 +14,8 @@ use serde_json::{Map, Value};
 
 use crate::kind::{KindId, NameRule, Scope};
 use crate::validate::FieldError;
+use roadstead_model::parse_size;
+
 use crate::{annotated, resource_quota};
 
 /// What the rules say about an object.
@@ -99,7 +101,7 @@ fn resource_quota(spec: &Value, errors: &mut Vec<FieldError>) {
     for (what, limit) in hard.into_iter().flatten() {
         let field = format!("spec.hard[{what}]");
         if what == resource_quota::ARTIFACT_BYTES {
-            if limit.as_str().and_then(resource_quota::bytes).is_none() {
+            if limit.as_str().is_none_or(|limit| parse_size(limit).is_err()) {
                 let why = "must be a non-negative whole number of bytes, as 500Mi";
                 errors.push(FieldError::invalid(field, limit, why));
             }

@@ -45,7 +45,7 @@ const MOST_QUESTIONS: usize = 60;
 
 /// What came of sending one event.
 enum Came {
-    /// It arrived; with the end of what was answered.
+    /// It arrived; with the answer to the last request.
     Sent(Bytes),
     /// It is tried again, at a time that the service named.
     Again { why: String, after: Option<Duration> },

@@ -381,7 +381,7 @@ async fn an_alert_that_groups_no_more_closes_what_it_opened() -> Result<()> {
     site.apply(alert("apps", json!({ "eventSources": sources, "eventSeverity": "error" }))).await?;
     let mut told = grouped.at(50).await?.split_off(1);
     told.sort();
-    ensure!(told.len() == 2 && told[0].starts_with("This is told as an incident no more"), "{told:?}");
+    ensure!(told.len() == 2 && told[0].starts_with("This is not told as an incident any more"), "{told:?}");
     ensure!(told[1] == "another cause", "{told:?}");
     ensure!(count(site, "SELECT count(*) FROM incident WHERE ended_at IS NULL").await? == 0);
     Ok(())
