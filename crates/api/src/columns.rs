@@ -184,6 +184,14 @@ pub(crate) static ALERT: [Column; 5] = [
     READY,
     STATUS,
 ];
+pub(crate) static SILENCE: [Column; 6] = [
+    NAME,
+    column("From", "When it begins.", 0, Cell::Pointer("/spec/from")),
+    column("Until", "When it ends.", 0, Cell::Pointer("/spec/until")),
+    column("Schedule", "When its windows begin.", 0, Cell::Pointer("/spec/schedule/cron")),
+    column("Author", "Who wrote it.", 0, Cell::Pointer("/spec/author")),
+    column("Reason", "Why.", 0, Cell::Pointer("/spec/reason")),
+];
 /// Of what has nothing to show but that it is there.
 pub(crate) static BARE: [Column; 2] = [NAME, AGE];
 /// Of Receivers and ArtifactGenerators.

@@ -61,6 +61,8 @@ pub enum KindId {
     ManagementCluster,
     /// `fleet.roadstead.dev ReferenceGrant`
     ReferenceGrant,
+    /// `fleet.roadstead.dev Silence`
+    Silence,
     /// `fleet.roadstead.dev Rehearsal`, for tests
     #[cfg(debug_assertions)]
     Rehearsal,

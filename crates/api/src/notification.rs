@@ -6,6 +6,7 @@ use roadstead_model::GoDuration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::cron::CronSchedule;
 use crate::kustomization::is_false;
 use crate::object::{Condition, LocalObjectReference, duration_schema};
 use crate::object::{Object, Typed};
@@ -89,6 +90,9 @@ pub struct ProviderSpec {
     /// A CEL expression that makes the identifier of commit statuses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit_status_expr: Option<String>,
+    /// When what happened since is told as one message, in the place of a message each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<CronSchedule>,
 }
 
 /// What events can be sent to.

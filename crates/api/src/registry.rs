@@ -5,8 +5,8 @@ use crate::schema::generate;
 use crate::{
     Alert, ArtifactGenerator, Bucket, Cluster, ClusterRole, ConfigMap, Event, EventV1, ExternalArtifact,
     GitRepository, HelmChart, HelmRepository, Kustomization, ManagementCluster, Namespace, OciRepository,
-    Provider, Receiver, ReferenceGrant, ResourceQuota, Role, RoleBinding, Secret, ServiceAccount, columns,
-    rbac, references,
+    Provider, Receiver, ReferenceGrant, ResourceQuota, Role, RoleBinding, Secret, ServiceAccount, Silence,
+    columns, rbac, references,
 };
 
 const CORE: &str = "";
@@ -43,6 +43,7 @@ pub static KINDS: &[&Kind] = &[
     &CLUSTER,
     &MANAGEMENT_CLUSTER,
     &REFERENCE_GRANT,
+    &SILENCE,
     #[cfg(debug_assertions)]
     &REHEARSAL,
 ];
@@ -565,6 +566,25 @@ static REFERENCE_GRANT: Kind = Kind {
     references: references::none,
     columns: &columns::BARE,
     versions: &[Version::only(FLEET, "v1alpha1", generate::<ReferenceGrant>)],
+};
+
+static SILENCE: Kind = Kind {
+    id: KindId::Silence,
+    kind: "Silence",
+    plural: "silences",
+    singular: "silence",
+    short_names: &[],
+    categories: &["all"],
+    scope: Scope::Namespaced,
+    names: NameRule::Subdomain,
+    status: false,
+    builtin: false,
+    child: ChildRule::Always,
+    role: PipelineRole::Other,
+    reconciled: false,
+    references: references::none,
+    columns: &columns::SILENCE,
+    versions: &[Version::only(FLEET, "v1alpha1", generate::<Silence>)],
 };
 
 /// A kind for tests.

@@ -259,7 +259,7 @@ impl Incident {
 }
 
 /// A duration as people say it, by its two largest units.
-fn lasting(duration: SignedDuration) -> String {
+pub(crate) fn lasting(duration: SignedDuration) -> String {
     let seconds = duration.as_secs().max(0);
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
     match (days, hours, minutes, seconds % 60) {

@@ -3,7 +3,8 @@
 //! All of it is pure: [`Selector`] decides whether an Alert is for an event, [`Event::told_by`] merges what the Alert adds to it,
 //! [`begin`] makes the HTTP requests that tell it, or asks what is there first, of which [`heard`] makes them, and [`refused`] reads from
 //! an answer whether it was taken. Each type of
-//! Provider is a file in `providers`. Failures that have one [`Cause`] are one [`Incident`]. What users and objects wrote is escaped for the place that it goes to, and cut at what that takes.
+//! Provider is a file in `providers`. Failures that have one [`Cause`] are one [`Incident`]; what was not sent
+//! one by one is a [`Summary`]. What users and objects wrote is escaped for the place that it goes to, and cut at what that takes.
 
 mod alert;
 mod cause;
@@ -13,6 +14,7 @@ mod providers;
 mod repository;
 mod request;
 mod retry;
+mod summary;
 mod target;
 mod text;
 
@@ -23,4 +25,5 @@ pub use incident::{Incident, IncidentFacts, MOST_NAMED, Pace, Stage, Step};
 pub use providers::{Next, Question, Takes, begin, heard, is_built, is_git, refused, takes, thread};
 pub use request::{Method, Request};
 pub use retry::{after, backoff};
+pub use summary::{Failing, SumOf, Summary};
 pub use target::{Target, Unsendable};

@@ -4,9 +4,12 @@
 //! for each Alert that it is for; a pass over the Alert sends those, in their order, one at a time. Both are done by any replica, and
 //! again by another one where the first is gone: then an event that was being sent is sent once more, as a repeat.
 //!
+//! What a Silence keeps back, and what a Provider tells as a digest, is gathered in the place of being sent.
+//!
 //! Failures that an Alert with `spec.group` is for join an incident in the place of a delivery each; a pass makes deliveries of those that are to
 //! be told.
 
+mod gather;
 mod incidents;
 mod provider;
 mod send;

@@ -1,5 +1,7 @@
 //! Incidents: which objects fail for one cause, what was told of that, and when it is looked at again.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use roadstead_model::{IncidentFilter, ResourceUid, Visible};
 use serde_json::Value;
@@ -55,6 +57,19 @@ pub struct Member<'a> {
     /// The cluster that it is about, if it is about one.
     pub cluster: Option<&'a str>,
 }
+
+/// An object that fails in an incident.
+#[derive(Debug, Clone)]
+pub struct FailingMember {
+    /// Its kind, namespace and name.
+    pub object: (String, String, String),
+    /// The cluster that it is about, if it is about one.
+    pub cluster: Option<String>,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+}
+
+type FailingRow = (String, String, String, Option<String>, Value);
 
 /// What is known of an incident.
 #[derive(Debug, Clone)]
@@ -445,6 +460,42 @@ impl Tx {
         .fetch_all(&mut *self.inner)
         .await
         .map_err(StoreError::query("read the objects of an incident"))
+    }
+
+    /// Objects that fail in an incident, by kind, namespace and name, from behind that one on.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn failing_members(
+        &mut self,
+        incident: IncidentId,
+        after: Option<&(String, String, String)>,
+        most: i64,
+    ) -> Result<Vec<FailingMember>, StoreError> {
+        let (kind, namespace, name) = after.cloned().unwrap_or_default();
+        let rows: Vec<FailingRow> = sqlx::query_as(
+            "SELECT member.kind, member.namespace, member.name, member.cluster,
+                    coalesce(object #> '{metadata,labels}', '{}')
+             FROM incident_member AS member
+             LEFT JOIN resource ON resource.api_group = member.api_group AND resource.kind = member.kind
+                               AND resource.namespace = member.namespace AND resource.name = member.name
+             WHERE incident = $1 AND fails AND (member.kind, member.namespace, member.name) > ($2, $3, $4)
+             ORDER BY 1, 2, 3 LIMIT $5",
+        )
+        .bind(incident)
+        .bind(kind)
+        .bind(namespace)
+        .bind(name)
+        .bind(most)
+        .fetch_all(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("read who fails in an incident"))?;
+        let read = |(kind, namespace, name, cluster, labels): FailingRow| FailingMember {
+            object: (kind, namespace, name),
+            cluster,
+            labels: serde_json::from_value(labels).unwrap_or_default(),
+        };
+        Ok(rows.into_iter().map(read).collect())
     }
 
     /// Takes an object out of an incident, as if it had never failed, and out of what waits to be told of that.

@@ -4,7 +4,9 @@ use roadstead_go_regex::{Limits, compile};
 use serde_json::Value;
 
 use super::Verdict;
+use crate::cron::{CronError, CronSchedule, Times};
 use crate::kind::KindId;
+use crate::silence::{MAX_WINDOW, SilenceSpec};
 use crate::validate::FieldError;
 
 /// So many entries each list of expressions has at most: each is held against each message.
@@ -22,8 +24,20 @@ const MAX_METADATA: usize = 50;
 pub const MAX_METADATA_BYTES: usize = 8 << 10;
 /// So many expressions make values of the metadata: each is evaluated for each event.
 const MAX_EXPRESSIONS: usize = 10;
+/// Bytes of what a Silence says, in JSON: those of a namespace are read together.
+const MAX_SILENCE: usize = 8 << 10;
 /// The types that make a commit's status.
 const OF_COMMITS: [&str; 6] = ["github", "gitlab", "gitea", "bitbucket", "bitbucketserver", "azuredevops"];
+/// The types that keep what is open, or comment on a request: a digest is about neither.
+const NOT_FOR_DIGESTS: [&str; 7] = [
+    "pagerduty",
+    "opsgenie",
+    "alertmanager",
+    "githubpullrequestcomment",
+    "gitlabmergerequestcomment",
+    "giteapullrequestcomment",
+    "githubdispatch",
+];
 /// The types that know a cloud's identities.
 const OF_CLOUDS: [&str; 3] = ["azuredevops", "azureeventhub", "googlepubsub"];
 
@@ -82,6 +96,50 @@ pub(super) fn provider(spec: &Value, errors: &mut Vec<FieldError>) {
         let why = format!("only these types know a cloud's identities: {}", OF_CLOUDS.join(", "));
         errors.push(FieldError::forbidden("spec.serviceAccountName", why));
     }
+    if let Ok(digest) = serde_json::from_value::<CronSchedule>(spec["digest"].clone()) {
+        times("spec.digest", &spec["digest"], &digest, errors);
+        if NOT_FOR_DIGESTS.contains(&type_) || OF_COMMITS.contains(&type_) {
+            let why = format!("type {type_} is for single objects; it takes no digests");
+            errors.push(FieldError::forbidden("spec.digest", why));
+        }
+    }
+}
+
+/// Rules of Silences: those that would never begin or never end are mistakes.
+pub(super) fn silence(spec: &Value, errors: &mut Vec<FieldError>) {
+    if spec.to_string().len() > MAX_SILENCE {
+        errors.push(FieldError::forbidden("spec", format!("must be at most {MAX_SILENCE} bytes in all")));
+        return;
+    }
+    // What has another form is told of by the schema.
+    let Ok(read) = serde_json::from_value::<SilenceSpec>(spec.clone()) else { return };
+    if read.reason.trim().is_empty() {
+        errors.push(FieldError::invalid("spec.reason", &spec["reason"], "must say why"));
+    }
+    match (read.from, read.until) {
+        (_, None) if read.schedule.is_none() => {
+            let why =
+                "spec.until says when it ends, or spec.schedule when it begins again and how long it lasts";
+            errors.push(FieldError::forbidden("spec", why));
+        }
+        (Some(from), Some(until)) if until <= from => {
+            errors.push(FieldError::invalid("spec.until", &spec["until"], "must be after spec.from"));
+        }
+        _ => {}
+    }
+    let Some(schedule) = &read.schedule else { return };
+    if schedule.duration.0.is_zero() || schedule.duration.0 > MAX_WINDOW {
+        let why = "must be more than 0s, and at most 168h";
+        errors.push(FieldError::invalid("spec.schedule.duration", &spec["schedule"]["duration"], why));
+    }
+    times("spec.schedule", &spec["schedule"], &schedule.begins(), errors);
+}
+
+fn times(field: &str, value: &Value, schedule: &CronSchedule, errors: &mut Vec<FieldError>) {
+    if let Err(error) = Times::of(schedule) {
+        let part = if error == CronError::TimeZone { "timeZone" } else { "cron" };
+        errors.push(FieldError::invalid(format!("{field}.{part}"), &value[part], error));
+    }
 }
 
 fn items(value: &Value) -> &[Value] {
@@ -98,7 +156,7 @@ fn at_most(field: &str, count: usize, most: usize, errors: &mut Vec<FieldError>)
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{Verdict, check, provider};
+    use super::{Verdict, check, provider, silence};
 
     fn errors(spec: &Value) -> Vec<String> {
         let mut verdict = Verdict::default();
@@ -157,6 +215,57 @@ mod tests {
                 told.first().map(|error| error.starts_with(expected.unwrap_or("-"))),
                 expected.map(|_| true)
             );
+        }
+    }
+
+    #[test]
+    fn a_silence_begins_ends_and_says_why() {
+        let window = |cron: &str, zone: &str, duration: &str| json!({ "reason": "r", "schedule": { "cron": cron, "timeZone": zone, "duration": duration } });
+        for (spec, expected) in [
+            (json!({ "reason": "r", "until": "2026-11-28T12:00:00Z" }), None),
+            (window("0 22 * * FRI", "Europe/Berlin", "8h"), None),
+            (json!({ "reason": "r" }), Some("spec: Forbidden: spec.until says when it ends")),
+            (json!({ "reason": " ", "until": "2026-11-28T12:00:00Z" }), Some("spec.reason: Invalid")),
+            (
+                json!({ "reason": "r", "from": "2026-11-28T12:00:00Z", "until": "2026-11-28T13:00:00+01:00" }),
+                Some("spec.until: Invalid"),
+            ),
+            (window("0 22 * *", "UTC", "8h"), Some("spec.schedule.cron: Invalid")),
+            (window("0 22 31 2 *", "UTC", "8h"), Some("spec.schedule.cron: Invalid")),
+            (window("0 22 * * *", "Europe/Atlantis", "8h"), Some("spec.schedule.timeZone: Invalid")),
+            (window("0 22 * * *", "UTC", "169h"), Some("spec.schedule.duration: Invalid")),
+            (window("0 22 * * *", "UTC", "0s"), Some("spec.schedule.duration: Invalid")),
+            (
+                json!({ "reason": "r", "until": "2026-11-28T12:00:00Z",
+                        "objects": [{ "matchLabels": { "a": "x".repeat(9_000) } }] }),
+                Some("spec: Forbidden: must be at most"),
+            ),
+        ] {
+            let mut errors = Vec::new();
+            silence(&spec, &mut errors);
+            let first = errors.first().map(ToString::to_string);
+            match expected {
+                None => assert_eq!(first, None, "{spec}"),
+                Some(start) => {
+                    assert!(first.as_deref().is_some_and(|first| first.starts_with(start)), "{first:?}")
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn digests_are_for_what_people_read() {
+        for (type_, cron, expected) in [
+            ("slack", "0 8 * * *", None),
+            ("slack", "0 8 * *", Some("spec.digest.cron: Invalid")),
+            ("pagerduty", "0 8 * * *", Some("spec.digest: Forbidden")),
+            ("github", "0 8 * * *", Some("spec.digest: Forbidden")),
+        ] {
+            let mut errors = Vec::new();
+            provider(&json!({ "type": type_, "digest": { "cron": cron } }), &mut errors);
+            let first = errors.first().map(ToString::to_string);
+            assert_eq!(first.is_some(), expected.is_some(), "{first:?}");
+            assert!(expected.is_none_or(|start| first.unwrap_or_default().starts_with(start)));
         }
     }
 }

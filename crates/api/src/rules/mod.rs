@@ -82,6 +82,7 @@ pub fn check(kind: KindId, object: &Value, old: Option<&Value>) -> Verdict {
         KindId::Cluster => flux::cluster(&object["spec"], &mut verdict),
         KindId::ResourceQuota => resource_quota(&object["spec"], &mut verdict.errors),
         KindId::ReferenceGrant => reference_grant(&object["spec"], &mut verdict.errors),
+        KindId::Silence => alert::silence(&object["spec"], &mut verdict.errors),
         KindId::Namespace | KindId::ServiceAccount | KindId::ManagementCluster => {}
         #[cfg(debug_assertions)]
         KindId::Rehearsal => {

@@ -214,6 +214,10 @@ pub fn takes(type_: ProviderType, event: &Event) -> Takes {
     let only = |takes: bool| if takes { Takes::Always } else { Takes::Never };
     match type_ {
         T::Generic | T::GenericHmac => Takes::Always,
+        // It is about no object that could be opened or closed, and about no commit.
+        _ if event.is_summary() => {
+            only(!is_git(type_) && !matches!(type_, T::Pagerduty | T::Opsgenie | T::Alertmanager))
+        }
         // It is told because it is news.
         _ if event.incident.is_some() => Takes::Always,
         _ if statuses(type_).is_some() => {

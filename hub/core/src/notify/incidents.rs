@@ -6,18 +6,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use roadstead_api::{AlertGroup, AlertSpec};
+use roadstead_api::{AlertGroup, AlertSpec, SilencedObject};
 use roadstead_hub_store::{IncidentId, Member, OpenIncident, Stored, Tx};
 use roadstead_model::{Digest, ResourceUid};
 use roadstead_notify::{Cause, Event, Incident, Involved, Pace, Stage, Step};
 use serde_json::json;
 
 use crate::HubError;
+use crate::notify::gather::Gathering;
 use crate::notify::{LOGGER, Notifier};
 
 /// Incidents that are looked at in one unit of work: each has an event of 30 KiB at most, held three times, and there are 16 passes at once, which
 /// makes 14 MiB.
 const BATCH: i64 = 10;
+/// Objects of an incident that are read at once with their labels, of some KiB each.
+const MEMBERS: i64 = 100;
 
 /// News of a condition that an Alert which groups hears of.
 pub(super) struct Heard<'a> {
@@ -27,7 +30,7 @@ pub(super) struct Heard<'a> {
 }
 
 impl<'a> Heard<'a> {
-    fn member(&self) -> Member<'a> {
+    pub(super) fn member(&self) -> Member<'a> {
         let object = &self.event.involved_object;
         let group = object.api_version.split_once('/').map_or("", |(group, _)| group);
         let Involved { kind, namespace, name, .. } = object;
@@ -102,8 +105,9 @@ impl Notifier {
             tx.settle_members(alert.uid, now).await?;
             let due = tx.due_incidents(alert.uid, now, BATCH).await?;
             let mut is_done = i64::try_from(due.len()).is_ok_and(|count| count < BATCH);
+            let gathering = Gathering::of(&mut tx, alert, None, now).await?;
             for open in due {
-                is_done &= pass.look(&mut tx, open, now).await?;
+                is_done &= pass.look(&mut tx, open, &gathering, now).await?;
             }
             let next = tx.next_look(alert.uid).await?;
             tx.commit().await?;
@@ -143,13 +147,25 @@ impl Notifier {
 
 impl Pass<'_> {
     /// Does what is due for an incident; false where it is to be looked at once more in this pass.
-    async fn look(&mut self, tx: &mut Tx, open: OpenIncident, now: Timestamp) -> Result<bool, HubError> {
+    async fn look(
+        &mut self,
+        tx: &mut Tx,
+        open: OpenIncident,
+        gathering: &Gathering,
+        now: Timestamp,
+    ) -> Result<bool, HubError> {
         let id = open.id;
         let Some(mut incident) = read(open).filter(|incident| incident.failed > 0) else {
             tx.forget_incident(id, &key(id)).await?;
             return Ok(true);
         };
         if let Step::Wait(until) = incident.next(&self.pace, now) {
+            tx.look_again(id, until).await?;
+            return Ok(true);
+        }
+        if matches!(incident.next(&self.pace, now), Step::Tell(_))
+            && let Some(until) = silenced(tx, id, gathering).await?
+        {
             tx.look_again(id, until).await?;
             return Ok(true);
         }
@@ -223,6 +239,28 @@ impl Pass<'_> {
             tx.look_again(id, until).await?;
         }
         Ok(())
+    }
+}
+
+/// Until when Silences are for all who fail in an incident, if they are: then it is not told, but for its end.
+async fn silenced(tx: &mut Tx, id: IncidentId, gathering: &Gathering) -> Result<Option<Timestamp>, HubError> {
+    let (mut until, mut after) = (None, None);
+    if gathering.is_idle() {
+        return Ok(until);
+    }
+    loop {
+        let members = tx.failing_members(id, after.as_ref(), MEMBERS).await?;
+        for member in &members {
+            let (kind, namespace, name) = &member.object;
+            let (cluster, labels) = (member.cluster.as_deref(), &member.labels);
+            let object = SilencedObject { kind, namespace, name, cluster, labels };
+            let Some(place) = gathering.keeps(object) else { return Ok(None) };
+            until = until.into_iter().chain([place.until]).min();
+        }
+        match members.into_iter().next_back() {
+            Some(last) => after = Some(last.object),
+            None => return Ok(until),
+        }
     }
 }
 

@@ -87,10 +87,14 @@ impl Notifier {
                 None
             }
         };
+        let kept = self.tell_gathered(&seen, &spec).await?;
         let (found, next) = match self.ready(&seen, &spec).await? {
             Ok(Some(way)) => {
                 let Passed { failure, next } = self.send_waiting(&seen, &spec, &way).await?;
-                let sends = format!("its events are sent to Provider '{}'", spec.provider_ref.name);
+                let mut sends = format!("its events are sent to Provider '{}'", spec.provider_ref.name);
+                if let Some(told) = kept.told {
+                    sends = format!("{sends}; {told}");
+                }
                 let found = match failure {
                     None => Ok(sends),
                     Some(why) => {
@@ -113,7 +117,7 @@ impl Notifier {
             )),
             None => found,
         };
-        let next = look_at.map_or(next, |at| at.min(next));
+        let next = look_at.into_iter().chain(kept.look_at).fold(next, Timestamp::min);
         let wait = Duration::try_from(next.duration_since(self.clock.now())).unwrap_or_default();
         self.record(&seen, Some(found), wait).await
     }
@@ -242,7 +246,8 @@ impl Notifier {
         target.is_repeat = delivery.is_repeat;
         target.alert_uid = alert.uid.to_string();
         target.alert = format!("{}/{}", alert.namespace, alert.name);
-        let event = way.words.tell(event).await;
+        // Words are for what happens to an object.
+        let event = if event.is_summary() { event } else { way.words.tell(event).await };
         if let Some(expression) = &way.status_id {
             match status_id(expression, alert, &way.provider, &event).await {
                 Ok(id) => target.status_id = Some(id),

@@ -12,13 +12,14 @@ use roadstead_notify::{Event, Selector};
 use serde_json::json;
 
 use crate::HubError;
+use crate::notify::gather::{Gathering, ToGather, about};
 use crate::notify::incidents::Heard;
 use crate::notify::{LOGGER, Notifier};
 
 /// Events that are sorted in one unit of work: each of 30 KiB at most, and held three times while that is done, which makes 9 MiB.
 const BATCH: i64 = 100;
 /// The same news again within so long is none, as in Flux.
-const AGAIN: Duration = Duration::from_secs(300);
+pub(super) const AGAIN: Duration = Duration::from_secs(300);
 
 /// What is sorted in one unit of work.
 struct Batch {
@@ -29,7 +30,7 @@ struct Batch {
 }
 
 /// What Alerts may be told of, as far as it was asked.
-type Known = BTreeMap<(ResourceUid, String), bool>;
+pub(super) type Known = BTreeMap<(ResourceUid, String), bool>;
 
 impl Notifier {
     /// Sorts the events that wait for it; true where there may be more.
@@ -79,18 +80,25 @@ impl Notifier {
         // One that an older version stored, and that cannot be read, holds up no other: a pass over it says what is wrong.
         let Ok(Alert { spec, .. }) = alert.decode::<Alert>() else { return Ok(false) };
         let groups = spec.group.is_some();
-        if groups {
+        let digest = self.digest_of(&alert, &spec).await?.map(|(_, digest)| digest);
+        let gathering = Gathering::of(tx, &alert, digest, batch.now).await?;
+        if groups || !gathering.is_idle() {
             tx.hold_incidents(uid).await?;
         }
         let matches = matching(&alert.namespace, &spec, batch, heard.clone()).await;
-        let (mut deliveries, mut changed) = (Vec::new(), false);
+        let (mut deliveries, mut changed, mut has_some) = (Vec::new(), false, gathering.has_some);
         for index in heard {
             let (news, Some(event)) = (&batch.news[index], &batch.events[index]) else { continue };
             let cluster = news.cluster.as_deref();
-            let condition = news.condition.as_deref().filter(|_| groups);
+            let condition = news.condition.as_deref();
             let of_condition = condition.map(|condition| Heard { event, cluster, condition });
+            let recovery = of_condition.as_ref().filter(|_| event.is_recovery());
+            let mut was_kept = false;
+            if let Some(one) = recovery.filter(|_| has_some) {
+                was_kept = tx.recover_gathered(uid, one.member()).await?;
+            }
             // The end of something that was told, whatever else the Alert leaves out.
-            if let Some(one) = of_condition.as_ref().filter(|_| event.is_recovery())
+            if let Some(one) = recovery.filter(|_| groups)
                 && one.is_well(tx, uid, batch.now).await?
             {
                 changed = true;
@@ -99,8 +107,22 @@ impl Notifier {
             if !matches.contains(&index) || !self.may_hear(&alert, event, may).await? {
                 continue;
             }
+            if let Some(place) = gathering.keeps(about(event, cluster, &news.labels)) {
+                let was_told = place.is_silence
+                    && recovery.is_some()
+                    && self.store.tells_of_failure(uid, &json!(event.involved_object)).await?;
+                if !was_told {
+                    if !was_kept {
+                        let labels = &news.labels;
+                        let kept = ToGather { event, cluster, condition, labels, news: news.id };
+                        kept.gather(tx, &alert, place, batch.now).await?;
+                    }
+                    (changed, has_some) = (true, true);
+                    continue;
+                }
+            }
             // What has no end by itself is told by itself.
-            if let Some(one) = of_condition.filter(|_| event.is_error()) {
+            if let Some(one) = of_condition.filter(|_| groups && event.is_error()) {
                 one.fails(tx, uid, &spec, batch.now).await?;
                 changed = true;
                 continue;
@@ -122,7 +144,12 @@ impl Notifier {
 
     /// Whether an Alert may be told of an object: one of its own namespace, or one that its writer may get or a grant names, which is asked
     /// once for each object.
-    async fn may_hear(&self, alert: &Stored, event: &Event, known: &mut Known) -> Result<bool, HubError> {
+    pub(super) async fn may_hear(
+        &self,
+        alert: &Stored,
+        event: &Event,
+        known: &mut Known,
+    ) -> Result<bool, HubError> {
         let object = &event.involved_object;
         if object.namespace == alert.namespace {
             return Ok(true);

@@ -87,7 +87,7 @@ impl Objects {
         };
         let (mut object, entries) = managers::merge(Some(&before), kind, &config, force, writer)?;
         if options.part == Part::Main {
-            self.choose_cluster(&mut tx, address, Some(&before), &mut object).await?;
+            self.complete(&mut tx, who, address, Some(&before), &mut object).await?;
         }
         let mut after =
             forms::replace(&before, address.version, options.part, object, validation, &mut warnings)?;

@@ -1,4 +1,4 @@
-//! What a new object is given that says nothing itself, by its namespace or by the hub.
+//! What an object is given that says nothing itself, by its namespace or by the hub.
 
 use roadstead_api::{KindId, PipelineRole};
 use roadstead_hub_store::{Stored, Tx};
@@ -6,15 +6,48 @@ use serde_json::{Value, json};
 
 use crate::HubError;
 use crate::address::Address;
+use crate::identity::Identity;
 use crate::objects::Objects;
 
 /// On a namespace of the hub: the Cluster of what deploys from there and names none.
 const DEFAULT_CLUSTER: &str = "fleet.roadstead.dev/default-cluster";
 
+/// Has a Silence say who wrote it: whoever made it, or changed more than that. What it says of that itself does not count.
+fn note_author(who: &Identity, before: Option<&Stored>, object: &mut Value) {
+    let without = |object: &Value| {
+        let mut spec = object["spec"].clone();
+        if let Some(spec) = spec.as_object_mut() {
+            spec.remove("author");
+        }
+        spec
+    };
+    let same = before.filter(|before| without(&before.object) == without(object));
+    let author =
+        same.and_then(|before| before.object["spec"]["author"].as_str()).unwrap_or(&who.username).to_owned();
+    if let Some(spec) = object["spec"].as_object_mut() {
+        spec.insert("author".to_owned(), author.into());
+    }
+}
+
 impl Objects {
+    /// Completes an object that is written: gives it what it does not say itself, or cannot.
+    pub(super) async fn complete(
+        &self,
+        tx: &mut Tx,
+        who: &Identity,
+        address: &Address,
+        before: Option<&Stored>,
+        object: &mut Value,
+    ) -> Result<(), HubError> {
+        if address.kind == KindId::Silence {
+            note_author(who, before, object);
+        }
+        self.choose_cluster(tx, address, before, object).await
+    }
+
     /// Has an applier that names no cluster name one: that which it named `before`, or where it is new, the default. So it stays where it is
     /// when the default changes, and when somebody replaces it by what Git has: nothing moves from one cluster to another by itself.
-    pub(super) async fn choose_cluster(
+    async fn choose_cluster(
         &self,
         tx: &mut Tx,
         address: &Address,

@@ -197,7 +197,7 @@ impl Objects {
         dry_run: bool,
     ) -> Result<Value, HubError> {
         triggers::on_create(&mut stored, self.clock.now())?;
-        self.choose_cluster(&mut tx, address, None, &mut stored.object).await?;
+        self.complete(&mut tx, who, address, None, &mut stored.object).await?;
         who.check_use(None, &stored)?;
         if stored.kind.get().namespaced() {
             require_namespace(&mut tx, &address.namespace).await?;
@@ -265,7 +265,7 @@ impl Objects {
         let mut incoming = make(forms::show(&before, address.version))?;
         let requested = managers::entries(&incoming).cloned();
         if options.part == Part::Main {
-            self.choose_cluster(&mut tx, address, Some(&before), &mut incoming).await?;
+            self.complete(&mut tx, who, address, Some(&before), &mut incoming).await?;
         }
         let mut after = forms::replace(
             &before,

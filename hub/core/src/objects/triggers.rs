@@ -243,6 +243,10 @@ pub async fn on_change(
             }
         }
         KindId::ReferenceGrant => wake_granted(tx, before, after).await?,
+        KindId::Silence => {
+            let alerts = tx.alerts_of(&object.namespace).await?;
+            tx.enqueue(Queue::Alert, &alerts).await?;
+        }
         KindId::ManagementCluster if asks && after.is_some() => {
             tx.enqueue(Queue::ManagementCluster, &[object.uid]).await?;
         }

@@ -4,6 +4,7 @@
 
 mod git;
 mod incidents;
+mod silences;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -76,6 +76,7 @@ fn content(kind: KindId) -> Value {
             "from": [{ "group": "kustomize.toolkit.fluxcd.io", "kind": "Kustomization", "namespace": NAMESPACE }],
             "to": [{ "group": "source.toolkit.fluxcd.io", "kind": "GitRepository", "name": NAME }],
         }),
+        KindId::Silence => json!({ "reason": "maintenance", "until": "2100-01-01T00:00:00Z" }),
         KindId::ManagementCluster => json!({ "kubeConfig": { "secretRef": { "name": NAME } } }),
         #[cfg(debug_assertions)]
         KindId::Rehearsal => json!({

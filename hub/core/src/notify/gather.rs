@@ -1,0 +1,349 @@
+//! What an Alert does not send now: a Silence keeps it back, or its Provider tells digests.
+//!
+//! Failures are kept by object, the rest is counted. When a Silence is over, one message sums up what happened, and what still fails is told as
+//! if it had happened then. What an Alert told before is told to be over also in a Silence: nothing stays open that is not.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use roadstead_api::{AlertSpec, CronSchedule, KindId, Provider, SilenceSpec, SilencedObject, Times};
+use roadstead_hub_store::{
+    Gathered, KeptFailure, NewDelivery, StillFailing, Stored, StoredSilence, Tx, Uncounted,
+};
+use roadstead_model::{Digest, Reason};
+use roadstead_notify::{Event, Failing, SumOf, Summary};
+use serde_json::json;
+
+use crate::HubError;
+use crate::notify::incidents::Heard;
+use crate::notify::sort::AGAIN;
+use crate::notify::{LOGGER, Notifier};
+
+/// Failures that are told in one unit of work: each of 30 KiB at most, held twice, and there are 16 passes at once, which makes 20 MiB.
+const BATCH: i64 = 20;
+
+/// A Silence that keeps back what happens.
+struct Active {
+    name: String,
+    spec: SilenceSpec,
+    until: Timestamp,
+}
+
+/// Where what an Alert hears goes in the place of being sent.
+pub(super) struct Gathering {
+    silences: Vec<Active>,
+    digest: Option<CronSchedule>,
+    /// Whether anything was gathered before.
+    pub(super) has_some: bool,
+}
+
+/// Where an event goes in the place of being sent.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    /// The Silence; empty for a digest.
+    silence: &'a str,
+    pub(super) is_silence: bool,
+    /// Until when the Silence keeps it.
+    pub(super) until: Timestamp,
+}
+
+impl Gathering {
+    /// Of an Alert, now.
+    pub(super) async fn of(
+        tx: &mut Tx,
+        alert: &Stored,
+        digest: Option<CronSchedule>,
+        now: Timestamp,
+    ) -> Result<Self, HubError> {
+        let stored = tx.silences(&alert.namespace, now).await?;
+        let has_some = !tx.gathered_for(alert.uid).await?.is_empty();
+        let silences = stored.into_iter().filter_map(|silence| active(silence, &alert.name, now)).collect();
+        Ok(Self { silences, digest, has_some })
+    }
+
+    /// Whether nothing is gathered, and nothing was.
+    pub(super) fn is_idle(&self) -> bool {
+        self.silences.is_empty() && self.digest.is_none() && !self.has_some
+    }
+
+    /// Where an event goes in the place of being sent, if it does.
+    pub(super) fn keeps(&self, object: SilencedObject<'_>) -> Option<Place<'_>> {
+        let silence = self.silences.iter().find(|silence| silence.spec.is_for(object));
+        let of_silence =
+            silence.map(|silence| Place { silence: &silence.name, is_silence: true, until: silence.until });
+        let of_digest =
+            self.digest.as_ref().map(|_| Place { silence: "", is_silence: false, until: Timestamp::MAX });
+        of_silence.or(of_digest)
+    }
+
+    /// When the first of the Silences that keep something back now is over.
+    fn first_end(&self) -> Option<Timestamp> {
+        self.silences.iter().map(|silence| silence.until).min()
+    }
+
+    /// What people are told of it.
+    fn told(&self) -> Option<String> {
+        let until = self.first_end()?;
+        let named: Vec<String> =
+            self.silences.iter().take(5).map(|silence| format!("'{}'", silence.name)).collect();
+        let what = if self.silences.len() == 1 { "Silence" } else { "Silences" };
+        Some(format!(
+            "{what} {} kept back what it is for until {}",
+            named.join(", "),
+            roadstead_api::Time(until)
+        ))
+    }
+}
+
+fn active(silence: StoredSilence, alert: &str, now: Timestamp) -> Option<Active> {
+    let StoredSilence { name, created_at, spec } = silence;
+    // One that an older or newer version stored, and that cannot be read, keeps nothing back.
+    let spec: SilenceSpec = serde_json::from_value(spec)
+        .inspect_err(|error| tracing::warn!(target: LOGGER, name, %error, "a Silence cannot be read, and silences nothing"))
+        .ok()?;
+    let until = spec.silences_until(created_at, now).filter(|_| spec.is_for_alert(alert))?;
+    Some(Active { name, spec, until })
+}
+
+/// What an event is about, for Silences.
+pub(super) fn about<'a>(
+    event: &'a Event,
+    cluster: Option<&'a str>,
+    labels: &'a BTreeMap<String, String>,
+) -> SilencedObject<'a> {
+    let object = &event.involved_object;
+    SilencedObject { kind: &object.kind, namespace: &object.namespace, name: &object.name, cluster, labels }
+}
+
+/// News that is gathered.
+pub(super) struct ToGather<'a> {
+    pub(super) event: &'a Event,
+    pub(super) cluster: Option<&'a str>,
+    pub(super) condition: Option<&'a str>,
+    pub(super) labels: &'a BTreeMap<String, String>,
+    pub(super) news: i64,
+}
+
+impl ToGather<'_> {
+    /// Keeps it, or counts it.
+    pub(super) async fn gather(
+        &self,
+        tx: &mut Tx,
+        alert: &Stored,
+        place: Place<'_>,
+        now: Timestamp,
+    ) -> Result<(), HubError> {
+        let Self { event, cluster, condition, labels, news } = *self;
+        if let Some(condition) = condition.filter(|_| event.is_error()) {
+            let member = Heard { event, cluster, condition }.member();
+            let kept = KeptFailure { member, labels, news, event: &json!(event) };
+            return Ok(tx.keep_failure(alert.uid, place.silence, &kept, now).await?);
+        }
+        let drifts = [Reason::DriftDetected, Reason::CorrectionFailed, Reason::Contended];
+        let what = match () {
+            () if drifts.iter().any(|reason| reason.as_str() == event.reason) => Uncounted::Drift,
+            () if event.is_error() => Uncounted::Failure,
+            () => Uncounted::Other,
+        };
+        Ok(tx.count_gathered(alert.uid, place.silence, what, now).await?)
+    }
+}
+
+/// What a pass over an Alert finds of what is not sent.
+pub(super) struct Kept {
+    /// When it is to be looked at again.
+    pub(super) look_at: Option<Timestamp>,
+    /// What people are told of it.
+    pub(super) told: Option<String>,
+}
+
+impl Notifier {
+    /// The Provider of an Alert, and when that tells digests, if it does.
+    pub(super) async fn digest_of(
+        &self,
+        alert: &Stored,
+        spec: &AlertSpec,
+    ) -> Result<Option<(Stored, CronSchedule)>, HubError> {
+        let found = self.store.get(KindId::Provider, &alert.namespace, &spec.provider_ref.name).await?;
+        let Some(provider) = found else { return Ok(None) };
+        // What cannot be read is told by the pass over the Provider.
+        let digest = provider.decode::<Provider>().ok().and_then(|provider| provider.spec.digest);
+        Ok(digest.map(|digest| (provider, digest)))
+    }
+
+    /// Tells what Silences that are over kept back, and the digest where it is time.
+    pub(super) async fn tell_gathered(&self, alert: &Stored, spec: &AlertSpec) -> Result<Kept, HubError> {
+        let digest = self.digest_of(alert, spec).await?;
+        let mut kept = loop {
+            let now = self.clock.now();
+            let mut tx = self.store.begin().await?;
+            tx.hold_incidents(alert.uid).await?;
+            let schedule = digest.as_ref().map(|(_, schedule)| schedule.clone());
+            let gathering = Gathering::of(&mut tx, alert, schedule, now).await?;
+            let mut is_done = true;
+            if gathering.has_some {
+                is_done = self.end_silences(&mut tx, alert, spec, &gathering, now).await?;
+            }
+            tx.commit().await?;
+            if is_done {
+                break Kept { look_at: gathering.first_end(), told: gathering.told() };
+            }
+        };
+        if let Some((provider, schedule)) = &digest {
+            let next = self.tell_digest(alert, provider, schedule).await?;
+            kept.look_at = kept.look_at.into_iter().chain(next).min();
+            if let Some(next) = next {
+                let digest = format!("its events are told in one message at {}", roadstead_api::Time(next));
+                kept.told = Some(kept.told.map_or(digest.clone(), |told| format!("{digest}; {told}")));
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Sums up what the Silences kept back that are over; false where there is more to be told of who still fails.
+    async fn end_silences(
+        &self,
+        tx: &mut Tx,
+        alert: &Stored,
+        spec: &AlertSpec,
+        gathering: &Gathering,
+        now: Timestamp,
+    ) -> Result<bool, HubError> {
+        let mut is_done = true;
+        for name in tx.gathered_for(alert.uid).await? {
+            if gathering.silences.iter().any(|silence| silence.name == name) {
+                continue;
+            }
+            let is_digest = name.is_empty();
+            if gathering.digest.is_some() {
+                if !is_digest {
+                    tx.leave_to_digest(alert.uid, &name).await?;
+                }
+                continue;
+            }
+            if let Some(sum) = tx.sum_up(&[alert.uid], &name).await?
+                && sum.failed + sum.recovered + sum.drifted + sum.others > 0
+            {
+                let of = if is_digest { SumOf::Digest } else { self.silence(alert, &name).await? };
+                let about = if is_digest { &spec.provider_ref.name } else { &name };
+                self.add_summary(tx, alert, sum, &of, about, now).await?;
+            }
+            let failing = tx.take_failures(alert.uid, &name, BATCH).await?;
+            is_done &= i64::try_from(failing.len()).is_ok_and(|count| count < BATCH);
+            self.tell_failing(tx, alert, spec, gathering, failing, now).await?;
+        }
+        Ok(is_done)
+    }
+
+    async fn silence(&self, alert: &Stored, name: &str) -> Result<SumOf, HubError> {
+        let found = self.store.get(KindId::Silence, &alert.namespace, name).await?;
+        let spec =
+            found.and_then(|found| serde_json::from_value::<SilenceSpec>(found.object["spec"].clone()).ok());
+        let (author, reason) = spec.map_or((None, None), |spec| (spec.author, Some(spec.reason)));
+        Ok(SumOf::Silence { author, reason })
+    }
+
+    /// Tells what still fails as if it had happened now.
+    async fn tell_failing(
+        &self,
+        tx: &mut Tx,
+        alert: &Stored,
+        spec: &AlertSpec,
+        gathering: &Gathering,
+        failing: Vec<StillFailing>,
+        now: Timestamp,
+    ) -> Result<(), HubError> {
+        let mut deliveries = Vec::new();
+        let mut may = BTreeMap::new();
+        for one in failing {
+            let StillFailing { condition, cluster, labels, news, event } = one;
+            let Ok(event) = serde_json::from_value::<Event>(event) else { continue };
+            if !self.may_hear(alert, &event, &mut may).await? {
+                continue;
+            }
+            let cluster = cluster.as_deref();
+            if let Some(place) = gathering.keeps(about(&event, cluster, &labels)) {
+                let again =
+                    ToGather { event: &event, cluster, condition: Some(&condition), labels: &labels, news };
+                again.gather(tx, alert, place, now).await?;
+            } else if spec.group.is_some() {
+                Heard { event: &event, cluster, condition: &condition }
+                    .fails(tx, alert.uid, spec, now)
+                    .await?;
+            } else {
+                let told = json!(event.told_by(spec, cluster));
+                deliveries.push(NewDelivery {
+                    alert: alert.uid,
+                    news,
+                    key: *event.key().as_bytes(),
+                    event: told,
+                });
+            }
+        }
+        tx.add_deliveries(alert.uid, &deliveries, now - AGAIN, now).await?;
+        Ok(())
+    }
+
+    /// Tells a Provider's digest where it is time: what was gathered for all of its Alerts, as one message of whichever comes first. When the next
+    /// one is due.
+    async fn tell_digest(
+        &self,
+        alert: &Stored,
+        provider: &Stored,
+        schedule: &CronSchedule,
+    ) -> Result<Option<Timestamp>, HubError> {
+        // The Provider's condition says what is wrong with it.
+        let Ok(times) = Times::of(schedule) else { return Ok(None) };
+        let now = self.clock.now();
+        let mut tx = self.store.begin().await?;
+        let told_at = tx.hold_digest(provider.uid, now).await?;
+        if times.next(told_at).is_some_and(|due| due <= now) {
+            let mut alerts =
+                tx.users_of_kind(provider.kind, &provider.namespace, &provider.name, KindId::Alert).await?;
+            alerts.sort_unstable();
+            for one in &alerts {
+                tx.hold_incidents(*one).await?;
+            }
+            if let Some(sum) = tx.sum_up(&alerts, "").await? {
+                self.add_summary(&mut tx, alert, sum, &SumOf::Digest, &provider.name, now).await?;
+            }
+            tx.digest_told(provider.uid, now).await?;
+        }
+        tx.commit().await?;
+        Ok(times.next(now))
+    }
+
+    async fn add_summary(
+        &self,
+        tx: &mut Tx,
+        alert: &Stored,
+        sum: Gathered,
+        of: &SumOf,
+        name: &str,
+        now: Timestamp,
+    ) -> Result<(), HubError> {
+        let mut named = Vec::new();
+        for one in sum.named {
+            // Leave may have been withdrawn.
+            if one.namespace == alert.namespace
+                || self.may_be_told_of(alert, &one.kind, &one.namespace, &one.name).await?
+            {
+                let object = format!("{}/{}/{}", one.kind, one.namespace, one.name);
+                named.push(Failing { object, cluster: one.cluster, message: one.message });
+            }
+        }
+        let count = |count: i64| u64::try_from(count).unwrap_or_default();
+        let summary = Summary {
+            since: sum.since,
+            failed: count(sum.failed),
+            recovered: count(sum.recovered),
+            drifted: count(sum.drifted),
+            others: count(sum.others),
+            failing: count(sum.failing),
+            named,
+        };
+        let event = summary.told(of, &alert.namespace, name, now);
+        let key = Digest::of(format!("summary/{name}/{now}").as_bytes());
+        Ok(tx.add_message(alert.uid, &json!(event), key.as_bytes(), now).await?)
+    }
+}
