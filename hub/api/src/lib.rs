@@ -9,6 +9,7 @@ mod compress;
 mod connection;
 mod cookie;
 mod cors;
+mod counted;
 mod dashboard;
 mod discovery;
 mod fair;
@@ -115,6 +116,7 @@ pub fn router(hub: Hub, options: ApiOptions, stop: CancellationToken) -> Router 
         .layer(middleware::from_fn(origin::identified))
         .layer(middleware::from_fn_with_state(api.options.body_timeout, bound))
 }
+        .layer(middleware::from_fn_with_state(api.hub, counted::count))
 
 /// Nothing but the paths at which Receivers are called, and whether this process is alive.
 pub(crate) fn hook_router(hub: &Hub, options: &ApiOptions) -> Router {

@@ -10,11 +10,10 @@ pub mod hooks;
 pub mod identity;
 mod jobs;
 mod log;
-mod meters;
+pub mod meters;
 pub mod notify;
 pub mod objects;
 mod outbound;
-mod process;
 mod publisher;
 mod quarantine;
 pub mod remotes;
@@ -43,6 +42,7 @@ use hooks::Hooks;
 use identity::tokens::Tokens;
 use identity::{AccessRules, AuditLog, Authenticator, SignIn};
 use notify::Notifier;
+use meters::Meters;
 use objects::Objects;
 use quarantine::Quarantine;
 use remotes::Remotes;
@@ -342,6 +342,12 @@ impl Hub {
     #[must_use]
     pub fn database(&self) -> &Health {
         self.context.store.health()
+    }
+
+    /// What this process counts of its work.
+    #[must_use]
+    pub fn meters(&self) -> &Meters {
+        &self.context.meters
     }
 
     /// Does something of a background task's own, which is done again later: nothing is begun while the database is away, and
