@@ -16,6 +16,7 @@ pub mod objects;
 mod outbound;
 mod publisher;
 mod quarantine;
+pub mod readiness;
 pub mod remotes;
 mod schedule;
 mod schemas;
@@ -41,10 +42,11 @@ use delivery::{Builds, Delivery, SopsMac};
 use hooks::Hooks;
 use identity::tokens::Tokens;
 use identity::{AccessRules, AuditLog, Authenticator, SignIn};
-use notify::Notifier;
 use meters::Meters;
+use notify::Notifier;
 use objects::Objects;
 use quarantine::Quarantine;
+use readiness::Readiness;
 use remotes::Remotes;
 use sources::{Generators, Sources};
 use views::{Metrics, Views};
@@ -255,6 +257,8 @@ pub struct Hub {
     pub schedule: Arc<Schedule>,
     /// What monitoring reads.
     pub metrics: Arc<Metrics>,
+    /// Which parts of this process work.
+    pub readiness: Arc<Readiness>,
 }
 
 impl Hub {
@@ -301,6 +305,7 @@ impl Hub {
         let views = Arc::new(Views::new(&context, &sessions, &builds));
         let schedule = Arc::new(Schedule::new(&context, &quarantine));
         let metrics = Arc::new(Metrics::new(&context));
+        let readiness = Arc::new(Readiness::new(&context));
         Self {
             context,
             pki,
@@ -323,6 +328,7 @@ impl Hub {
             views,
             schedule,
             metrics,
+            readiness,
         }
     }
 
@@ -338,16 +344,16 @@ impl Hub {
         self.context.clock.now()
     }
 
-    /// Whether the database answers.
-    #[must_use]
-    pub fn database(&self) -> &Health {
-        self.context.store.health()
-    }
-
     /// What this process counts of its work.
     #[must_use]
     pub fn meters(&self) -> &Meters {
         &self.context.meters
+    }
+
+    /// Whether the database answers.
+    #[must_use]
+    pub fn database(&self) -> &Health {
+        self.context.store.health()
     }
 
     /// Does something of a background task's own, which is done again later: nothing is begun while the database is away, and
