@@ -1,5 +1,6 @@
 //! The agent as a whole: its cluster, its identity, its Lease, its link, and their order at start and end.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use roadstead_budget::{detect, show_size};
 use roadstead_model::KubeSystemUid;
 use roadstead_outbound::Rule;
 use roadstead_proto::AgentState;
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tower::util::MapRequestLayer;
@@ -29,6 +31,7 @@ use crate::keys::KeyServices;
 use crate::lease::{Lease, RENEW_EVERY, Standing};
 use crate::link::{Facts, Keeper, Link};
 use crate::memory::BuildMemory;
+use crate::metrics::{self, CountRequests, Meters};
 use crate::outbox::Outbox;
 use crate::proxy::{Proxy, UnusableProxy};
 use crate::ready::Readiness;
@@ -61,6 +64,8 @@ pub struct Settings {
     pub no_policy: bool,
     /// Networks, besides the public internet, in which key services may be asked.
     pub networks: Vec<Rule>,
+    /// Where the agent's metrics are served; without it, nowhere.
+    pub metrics: Option<SocketAddr>,
     /// Bytes of memory that the process may use; without it, what its surroundings say.
     pub memory: Option<u64>,
 }
@@ -94,6 +99,14 @@ pub enum AgentError {
     /// The hub did not take the agent in.
     #[error(transparent)]
     Enrol(#[from] EnrolError),
+    /// The port for metrics is not to be had.
+    #[error("cannot listen on {address} (--metrics-listen): {source}")]
+    Metrics {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
     /// No key could be made.
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -121,13 +134,24 @@ fn without_empty_query(mut request: Request<Body>) -> Request<Body> {
 /// # Errors
 /// [`AgentError`], where trying again would not help.
 pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), AgentError> {
+    let meters = Meters::default();
+    if let Some(address) = settings.metrics {
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.map_err(|source| AgentError::Metrics { address, source })?;
+        tracing::info!(address = %listener.local_addr().unwrap_or(address), "metrics are served there");
+        tokio::spawn(metrics::serve(meters.clone(), listener, stop.child_token()));
+    }
     let mut config = cluster_config(&settings).await?;
     config.headers.push((USER_AGENT, HeaderValue::from_static(AGENT)));
-    let engine = Engine::from_config(config.clone(), Options::default())
-        .map_err(|error| AgentError::Client(error.into()))?;
+    // Whoever asks retries by rules of its own.
     config.default_retry = false;
-    let client = ClientBuilder::try_from(config).map_err(|error| AgentError::Client(error.into()))?;
-    let client = client.with_layer(&MapRequestLayer::new(without_empty_query)).build();
+    let counted = CountRequests(meters.clone());
+    let client = |config: kube::Config| {
+        ClientBuilder::try_from(config).map_err(|error: kube::Error| AgentError::Client(error.into()))
+    };
+    let engine = Engine::new(client(config.clone())?.with_layer(&counted).build(), Options::default());
+    let layers = (MapRequestLayer::new(without_empty_query), counted);
+    let client = client(config)?.with_layer(&layers).build();
     let home = Home::new(client, settings.namespace.clone());
     let start = async {
         patiently(|| home.ensure_namespace()).await?;
@@ -169,7 +193,15 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Agen
         let (memory, origin) = detect::memory(settings.memory);
         tracing::info!(total = show_size(memory), %origin, "memory budget");
         let memory = BuildMemory::of(memory);
-        let runner = Runner::with(guarded, Arc::new(Outbox::default()), keys, Arc::clone(&keep), memory);
+        let runner = Runner::with(
+            guarded,
+            Arc::new(Outbox::counting(meters.clone())),
+            keys,
+            Arc::clone(&keep),
+            memory,
+        );
+        let looked_at = runner.clone();
+        meters.look_by(Some(Box::new(move || looked_at.load())));
         let (telling_state, state) = watch::channel(AgentState::default());
         let looking = tokio::spawn(crate::state::watch(home.clone(), runner.clone(), telling_state));
         let keeper = Arc::new(Holder {
@@ -181,6 +213,7 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Agen
             upgrades: Arc::clone(&upgrades),
             warden: Arc::clone(&warden),
             readiness: Arc::clone(&readiness),
+            meters: meters.clone(),
             apiserver: apiserver.clone(),
             state,
             term: term.clone(),
@@ -192,6 +225,7 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Agen
         let keeping = tokio::spawn(go_on(runner.clone(), Arc::clone(&keep)));
         let link = Link { runner, facts: facts.clone() };
         link.keep(&keeper, &term).await;
+        meters.look_by(None);
         tending.abort();
         looking.abort();
         link.runner.stop(PATIENCE).await;
@@ -397,6 +431,7 @@ struct Holder {
     upgrades: Arc<Upgrades>,
     warden: Arc<Warden>,
     readiness: Arc<Readiness>,
+    meters: Meters,
     /// Why the apiserver does not answer, while that is so.
     apiserver: watch::Receiver<Option<String>>,
     /// What the agent does not do.
@@ -444,6 +479,7 @@ impl Keeper for Holder {
     }
 
     async fn may_connect(&self) -> bool {
+        self.meters.connects();
         match self.lease.look().await {
             Ok(Standing::Holding) => true,
             Ok(Standing::StandingBy { .. }) if self.upgrades.is_deserted() => true,
@@ -481,6 +517,7 @@ impl Keeper for Holder {
 
     fn connected(&self, is_connected: bool) {
         self.readiness.set(is_connected);
+        self.meters.connected(is_connected);
     }
 
     fn image(&self) -> String {

@@ -23,6 +23,7 @@ pub mod keys;
 pub mod lease;
 pub mod link;
 mod memory;
+mod metrics;
 pub mod outbox;
 pub mod proxy;
 pub mod ready;

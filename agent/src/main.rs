@@ -1,5 +1,6 @@
 //! `roadstead-agent`: arguments, logs, signals; the rest is the library's.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -50,6 +51,10 @@ struct Args {
         value_delimiter = ','
     )]
     networks: Vec<Rule>,
+    /// Serve the agent's own metrics (OpenMetrics, at /metrics) on this address, by HTTP without TLS: 0.0.0.0:7445. Off by default; they
+    /// name no object of the cluster
+    #[arg(long, value_name = "ADDR", env = "ROADSTEAD_METRICS_LISTEN")]
+    metrics_listen: Option<SocketAddr>,
     /// Memory of the whole process: large builds wait for each other, and one that can never fit is refused: 1073741824, 512Mi
     /// [default: the limit of the control group, else the machine's memory]
     #[arg(long, value_name = "BYTES", env = "ROADSTEAD_MEMORY_BUDGET", value_parser = parse_size)]
@@ -128,6 +133,7 @@ fn start(args: Args) -> anyhow::Result<()> {
             ready_file: args.ready_file,
             no_policy: args.no_policy,
             networks: args.networks,
+            metrics: args.metrics_listen,
             memory: args.memory_budget,
         };
         Ok(run(settings, stop).await?)

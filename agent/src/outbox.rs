@@ -21,6 +21,7 @@ use roadstead_proto::{
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
+use crate::metrics::Meters;
 use crate::tend;
 use reports::Reports;
 
@@ -73,6 +74,7 @@ pub enum Outgoing {
 pub struct Outbox {
     state: Mutex<State>,
     changed: Notify,
+    meters: Meters,
 }
 
 #[derive(Debug, Default)]
@@ -170,6 +172,17 @@ pub enum Next {
 }
 
 impl Outbox {
+    /// Empty, counting by these.
+    #[must_use]
+    pub(crate) fn counting(meters: Meters) -> Self {
+        Self { meters, ..Self::default() }
+    }
+
+    /// How many dispatches have waited for their turn for more than a moment.
+    pub(crate) fn waiting(&self) -> usize {
+        self.state().backlog.values().filter(|standing| standing.began.is_none()).count()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -298,6 +311,7 @@ impl Outbox {
 
     /// A dispatch ended, or its end is to be told once more. An older end of the applier is forgotten.
     pub fn finish(&self, finished: Finished) {
+        self.meters.finished(&finished);
         self.change(|state| {
             state.backlog.remove(&finished.key.applier);
             // How it waited is of no interest any more.
@@ -316,6 +330,7 @@ impl Outbox {
 
     /// What others had changed was corrected, from `began` on. Of very many that wait for a hub, the oldest are forgotten.
     pub fn correct(&self, correction: Correction, began: Instant) {
+        self.meters.corrected();
         let forgotten = self.change(|state| {
             state.corrected += correction.objects.len();
             state.corrected_bytes += bytes_of(&correction);

@@ -1,7 +1,7 @@
 //! Whether this agent is ready, for the probe of its Deployment: it has a session with its hub.
 //!
 //! Said by a file that is touched for as long as that is so, and read by `roadstead-agent ready`, which the kubelet runs in
-//! the container. A port for the kubelet would be open to the whole pod network; an agent opens none.
+//! the container. A port for the kubelet would be open to the whole pod network; an agent opens none unless it is told to (`--metrics-listen`).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

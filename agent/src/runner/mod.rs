@@ -37,6 +37,7 @@ use crate::health::{self, Healths};
 use crate::keep::{Content, Keep, MOST_KEPT, Packed, Record, Values, may_be_kept};
 use crate::keys::KeyServices;
 use crate::memory::BuildMemory;
+use crate::metrics::Load;
 use crate::outbox::Outbox;
 use crate::tend::{Due, LastApplied, Tended, watches};
 use correct::Written;
@@ -203,6 +204,17 @@ impl<C: Cluster> Runner<C> {
     #[must_use]
     pub fn outbox(&self) -> &Arc<Outbox> {
         &self.inner.outbox
+    }
+
+    /// What there is to do at the moment.
+    pub(crate) fn load(&self) -> Load {
+        let (running, queued) = {
+            let slots = self.slots();
+            let count = |is: fn(&Slot) -> bool| slots.values().filter(|slot| is(slot)).count();
+            (count(|slot| slot.running.is_some()), count(|slot| slot.queued.is_some()))
+        };
+        let (appliers, objects, watched) = self.inner.tended.counts();
+        Load { running, waiting: queued + self.inner.outbox.waiting(), appliers, objects, watched }
     }
 
     /// The builds that this agent has and waits for.

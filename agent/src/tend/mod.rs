@@ -189,6 +189,14 @@ impl Tended {
         self.end(applier, inventory, Some(last), now);
     }
 
+    /// How many appliers there are, how many objects these own, and how many of those are watched.
+    pub(crate) fn counts(&self) -> (usize, usize, usize) {
+        let state = self.state();
+        let owned = state.appliers.values().map(|tending| tending.owned).sum();
+        let entries = state.appliers.values().flat_map(|tending| tending.objects.values());
+        (state.appliers.len(), owned, entries.filter(|entry| entry.watch.is_some()).count())
+    }
+
     /// How the objects of an applier stood as they were applied, as far as that is known.
     pub(crate) fn watched(&self, applier: ApplierUid) -> Vec<Watched> {
         let state = self.state();

@@ -74,7 +74,7 @@ impl SupportBundle {
         }
         output::progress("collecting metrics, version and readiness");
         bundle.add("metrics.txt", client.text("/metrics"));
-        bundle.add("readyz.txt", client.text("/readyz"));
+        bundle.add("readyz.txt", client.text("/readyz?verbose"));
         bundle.add("version.json", client.text("/version"));
         let count = bundle.count;
         if count == 0 {

@@ -1,6 +1,7 @@
 //! What is due to be processed, and what wakes whoever processes it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -92,6 +93,8 @@ pub struct Due {
     pub claims: Vec<Claim>,
     /// Of which namespace each of these is.
     pub namespaces: Vec<String>,
+    /// For how long those of them were due that were to be processed at a time, and not at once.
+    pub waited: Vec<Duration>,
     /// When the next pass after these is due, of those that nobody has claimed; those that are taken alone aside, which
     /// follow each other.
     pub next: Option<Timestamp>,

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -153,6 +153,8 @@ struct Inner {
     idle: Mutex<Vec<Worker>>,
     starter: OnceLock<Starter>,
     started: AtomicUsize,
+    /// The last one that was to be started could not.
+    cannot_start: AtomicBool,
 }
 
 impl Pool {
@@ -166,6 +168,7 @@ impl Pool {
             idle: Mutex::default(),
             starter: OnceLock::new(),
             started: AtomicUsize::new(0),
+            cannot_start: AtomicBool::new(false),
         }))
     }
 
@@ -185,6 +188,12 @@ impl Pool {
     #[must_use]
     pub fn started(&self) -> usize {
         self.0.started.load(Ordering::Relaxed)
+    }
+
+    /// Whether the last worker that was to be started could not.
+    #[must_use]
+    pub fn cannot_start(&self) -> bool {
+        self.0.cannot_start.load(Ordering::Relaxed)
     }
 
     /// How the pool was set up.
@@ -236,7 +245,11 @@ impl Pool {
                     None => Some(idle.remove(0)),
                 }
             };
-            let Some(mut worker) = found else { return self.start().await };
+            let Some(mut worker) = found else {
+                let started = self.start().await;
+                self.0.cannot_start.store(started.is_err(), Ordering::Relaxed);
+                return started;
+            };
             // One that was killed while it had nothing to do harms nobody.
             if worker.is_alive() {
                 return Ok(worker);

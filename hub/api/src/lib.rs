@@ -9,6 +9,7 @@ mod compress;
 mod connection;
 mod cookie;
 mod cors;
+mod counted;
 mod dashboard;
 mod discovery;
 mod fair;
@@ -21,6 +22,7 @@ mod options;
 mod origin;
 mod paid;
 mod path;
+mod probes;
 mod published;
 mod questions;
 mod render;
@@ -44,7 +46,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::get;
 use futures::FutureExt as _;
 use hyper::body::Body as _;
@@ -114,6 +116,7 @@ pub fn router(hub: Hub, options: ApiOptions, stop: CancellationToken) -> Router 
         .layer(middleware::from_fn(catch_panics))
         .layer(middleware::from_fn(origin::identified))
         .layer(middleware::from_fn_with_state(api.options.body_timeout, bound))
+        .layer(middleware::from_fn_with_state(api.hub, counted::count))
 }
 
 /// Nothing but the paths at which Receivers are called, and whether this process is alive.
@@ -412,17 +415,6 @@ async fn viewed(api: &Api, who: &Identity, view: &View<'_>, request: Request) ->
 
 async fn alive() -> &'static str {
     "ok"
-}
-
-/// Asks nobody: whoever may ask this, and he needs no token, costs the database nothing.
-async fn ready(State(api): State<Api>) -> Response {
-    match api.hub.database().outage() {
-        None => "ok".into_response(),
-        Some(why) => {
-            let retry = [(header::RETRY_AFTER, HeaderValue::from_static("1"))];
-            (StatusCode::SERVICE_UNAVAILABLE, retry, status::away(why)).into_response()
-        }
-    }
 }
 
 async fn method_not_allowed() -> Response {

@@ -14,7 +14,7 @@ use crate::published::{PUBLISHED, Published};
 use crate::questions::{self, QUESTIONS, Question};
 use crate::resources::VERBS;
 use crate::views::View;
-use crate::{Api, alive, dashboard, discovery, hooks, onboarding, openapi, ready, sign_in};
+use crate::{Api, dashboard, discovery, hooks, onboarding, openapi, probes, sign_in};
 
 /// A path with a method, and what it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,10 +52,12 @@ pub(crate) struct Open {
 }
 
 /// All of them but [`hooks::PATH`], which has a state of its own.
-pub(crate) static OPEN: [Open; 13] = [
-    Open { path: "/healthz", method: "GET", handler: || get(alive) },
-    Open { path: "/livez", method: "GET", handler: || get(alive) },
-    Open { path: "/readyz", method: "GET", handler: || get(ready) },
+pub(crate) static OPEN: [Open; 15] = [
+    Open { path: "/healthz", method: "GET", handler: || get(probes::health) },
+    Open { path: "/livez", method: "GET", handler: || get(probes::live) },
+    Open { path: "/livez/{part}", method: "GET", handler: || get(probes::live_part) },
+    Open { path: "/readyz", method: "GET", handler: || get(probes::ready) },
+    Open { path: "/readyz/{part}", method: "GET", handler: || get(probes::ready_part) },
     Open { path: "/fleet/v1/enrol", method: "POST", handler: || post(onboarding::enrol) },
     Open { path: "/fleet/v1/sign-in", method: "GET", handler: || get(sign_in::offered) },
     Open { path: "/fleet/v1/sign-in/start", method: "GET", handler: || get(sign_in::start) },

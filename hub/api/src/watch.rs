@@ -90,9 +90,10 @@ pub(crate) async fn start(
     let (version, watch) = api.hub.objects.watch(who, address, options, settings.from, each).await?;
     let pieces = pieces.finish()?;
     let refused = watch.until_refused(who.clone());
+    let open = api.hub.meters().watch_begins();
     tokio::spawn(async move {
         writer.run(pieces, version, watch, refused).await;
-        drop(place);
+        drop((place, open));
     });
     let body = Body::from_stream(ReceiverStream::new(receiver).map(Ok::<Bytes, Infallible>));
     let mut response = Response::new(body);

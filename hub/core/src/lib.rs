@@ -10,13 +10,13 @@ pub mod hooks;
 pub mod identity;
 mod jobs;
 mod log;
-mod meters;
+pub mod meters;
 pub mod notify;
 pub mod objects;
 mod outbound;
-mod process;
 mod publisher;
 mod quarantine;
+pub mod readiness;
 pub mod remotes;
 mod schedule;
 mod schemas;
@@ -42,9 +42,11 @@ use delivery::{Builds, Delivery, SopsMac};
 use hooks::Hooks;
 use identity::tokens::Tokens;
 use identity::{AccessRules, AuditLog, Authenticator, SignIn};
+use meters::Meters;
 use notify::Notifier;
 use objects::Objects;
 use quarantine::Quarantine;
+use readiness::Readiness;
 use remotes::Remotes;
 use sources::{Generators, Sources};
 use views::{Metrics, Views};
@@ -255,6 +257,8 @@ pub struct Hub {
     pub schedule: Arc<Schedule>,
     /// What monitoring reads.
     pub metrics: Arc<Metrics>,
+    /// Which parts of this process work.
+    pub readiness: Arc<Readiness>,
 }
 
 impl Hub {
@@ -301,6 +305,7 @@ impl Hub {
         let views = Arc::new(Views::new(&context, &sessions, &builds));
         let schedule = Arc::new(Schedule::new(&context, &quarantine));
         let metrics = Arc::new(Metrics::new(&context));
+        let readiness = Arc::new(Readiness::new(&context));
         Self {
             context,
             pki,
@@ -323,6 +328,7 @@ impl Hub {
             views,
             schedule,
             metrics,
+            readiness,
         }
     }
 
@@ -336,6 +342,12 @@ impl Hub {
     #[must_use]
     pub fn now(&self) -> jiff::Timestamp {
         self.context.clock.now()
+    }
+
+    /// What this process counts of its work.
+    #[must_use]
+    pub fn meters(&self) -> &Meters {
+        &self.context.meters
     }
 
     /// Whether the database answers.

@@ -1,15 +1,24 @@
 //! What this process counts as it does it, for monitoring: one [`Meters`], held by whoever does something that is counted.
 
+mod labels;
+
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use roadstead_model::{Queue, ResourceUid};
+use prometheus_client::registry::{Registry, Unit};
+use roadstead_api::KindId;
+use roadstead_meters::{Open, QUICK, SLOW, StatusClass, Table, Times};
+use roadstead_model::{Queue, ResourceUid, Stage, StepTiming};
+use roadstead_sources::{FetchError, Outcome};
+
+pub(crate) use labels::{Build, OfQueue};
+pub use labels::{Direction, RequestVerb, SessionEnd};
+use labels::{OfFetch, OfKind, OfStage};
 
 /// Objects of which it is counted how long they take: each is eleven lines.
 pub(crate) const MOST_TIMED: usize = 2_000;
@@ -17,9 +26,23 @@ pub(crate) const MOST_TIMED: usize = 2_000;
 const BUCKETS: [f64; 8] = [0.05, 0.2, 1.0, 5.0, 15.0, 60.0, 300.0, 1_800.0];
 
 /// What is counted as it happens. One for the whole process.
-pub(crate) struct Meters {
-    pub(crate) passes: Family<OfQueue, Histogram, Durations>,
-    pub(crate) failures: Family<OfQueue, Counter>,
+pub struct Meters {
+    passes: Family<OfQueue, Histogram, Durations>,
+    failures: Family<OfQueue, Counter>,
+    waits: Family<OfQueue, Times, Slow>,
+    stages: Family<OfStage, Times, Slow>,
+    builds: Table<Build, (), Counter>,
+    fetches: Family<OfFetch, Counter>,
+    fetched: Family<OfKind, Counter>,
+    sessions: Gauge,
+    sessions_begun: Counter,
+    sessions_ended: Table<SessionEnd, (), Counter>,
+    messages: Table<Direction, (), Counter>,
+    message_bytes: Table<Direction, (), Counter>,
+    requests: Table<RequestVerb, StatusClass, Counter>,
+    requests_took: Table<RequestVerb, (), Times>,
+    requests_open: Gauge,
+    watches: Gauge,
     /// How long reconciliations took. By uid, so that what is gone is gone from here, too.
     objects: Mutex<BTreeMap<ResourceUid, Histogram>>,
 }
@@ -31,7 +54,29 @@ impl Default for Meters {
         for queue in Queue::ALL {
             let _ = failures.get_or_create(&OfQueue { queue: queue.as_str() });
         }
-        Self { passes: Family::new_with_constructor(Durations), failures, objects: Mutex::default() }
+        let waits = Family::<OfQueue, Times, Slow>::new_with_constructor(Slow);
+        for queue in Queue::ALL {
+            let _ = waits.get_or_create(&OfQueue { queue: queue.as_str() });
+        }
+        Self {
+            passes: Family::new_with_constructor(Durations),
+            failures,
+            waits,
+            stages: Family::new_with_constructor(Slow),
+            builds: Table::default(),
+            fetches: Family::default(),
+            fetched: Family::default(),
+            sessions: Gauge::default(),
+            sessions_begun: Counter::default(),
+            sessions_ended: Table::default(),
+            messages: Table::default(),
+            message_bytes: Table::default(),
+            requests: Table::default(),
+            requests_took: Table::of(|| Times::new(QUICK)),
+            requests_open: Gauge::default(),
+            watches: Gauge::default(),
+            objects: Mutex::default(),
+        }
     }
 }
 
@@ -57,18 +102,188 @@ impl Meters {
         }
     }
 
+    /// A pass was due for so long before it began.
+    pub(crate) fn waited(&self, queue: Queue, waited: &[Duration]) {
+        if waited.is_empty() {
+            return;
+        }
+        let times = self.waits.get_or_create(&OfQueue { queue: queue.as_str() });
+        waited.iter().for_each(|one| times.observe(*one));
+    }
+
+    /// A stage of what is done for an object of a kind took so long.
+    pub(crate) fn stage(&self, of: KindId, stage: &'static str, took: Duration) {
+        self.stages.get_or_create(&OfStage { kind: of.get().kind, stage }).observe(took);
+    }
+
+    /// The stages of an attempt that took so long in all, as its agent told them: none takes longer than the whole. What they leave is the
+    /// time on its way to the agent and back, and in the agent's queue.
+    pub(crate) fn dispatched(&self, of: KindId, timings: &[StepTiming], took: Duration) {
+        let mut rest = took;
+        for (stage, name) in STAGES {
+            let of_stage = timings.iter().filter(|timing| timing.stage == stage);
+            let mut micros = of_stage.map(|timing| timing.micros).peekable();
+            if micros.peek().is_none() {
+                continue;
+            }
+            let lasted = Duration::from_micros(micros.fold(0, u64::saturating_add)).min(took);
+            rest = rest.saturating_sub(lasted);
+            self.stage(of, name, lasted);
+        }
+        self.stage(of, "dispatch", rest);
+    }
+
+    /// Somebody asked for a build.
+    pub(crate) fn build(&self, result: Build) {
+        self.builds.at(result, ()).inc();
+    }
+
+    /// A fetch of a source of a kind ended after so long.
+    pub(crate) fn fetch(&self, of: KindId, outcome: &Result<Outcome, FetchError>, took: Duration) {
+        let kind = of.get().kind;
+        let result = match outcome {
+            Ok(Outcome::Unchanged(_)) => "unchanged",
+            Ok(Outcome::Fetched(fetched)) => {
+                let bytes = u64::try_from(fetched.artifact.bytes.len()).unwrap_or(u64::MAX);
+                self.fetched.get_or_create(&OfKind { kind }).inc_by(bytes);
+                "fetched"
+            }
+            Err(_) => "failed",
+        };
+        self.fetches.get_or_create(&OfFetch { kind, result }).inc();
+        self.stage(of, "fetch", took);
+    }
+
+    /// An agent's session has begun; it is open while this is held.
+    #[must_use]
+    pub fn session_begins(&self) -> Open {
+        self.sessions_begun.inc();
+        Open::one(&self.sessions)
+    }
+
+    /// An agent's session has ended.
+    pub fn session_ends(&self, why: SessionEnd) {
+        self.sessions_ended.at(why, ()).inc();
+    }
+
+    /// A message of so many bytes went over the link.
+    pub fn message(&self, direction: Direction, bytes: usize) {
+        self.messages.at(direction, ()).inc();
+        self.message_bytes.at(direction, ()).inc_by(u64::try_from(bytes).unwrap_or(u64::MAX));
+    }
+
+    /// A request to the API has begun; it goes on while this is held.
+    #[must_use]
+    pub fn request_begins(&self) -> Open {
+        Open::one(&self.requests_open)
+    }
+
+    /// A request to the API was answered after so long.
+    pub fn request(&self, verb: RequestVerb, status: u16, took: Duration) {
+        self.requests.at(verb, StatusClass::of(Some(status))).inc();
+        self.requests_took.at(verb, ()).observe(took);
+    }
+
+    /// A watch has begun; it goes on while this is held.
+    #[must_use]
+    pub fn watch_begins(&self) -> Open {
+        Open::one(&self.watches)
+    }
+
+    /// Adds all but what is told by object.
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        self.register_passes(registry);
+        self.register_link(registry);
+        registry.register(
+            "roadstead_api_requests",
+            "Requests to the API of this replica, by what they do and how they were answered",
+            self.requests.clone(),
+        );
+        registry.register_with_unit(
+            "roadstead_api_request_duration",
+            "How long it took until the answers began",
+            Unit::Seconds,
+            self.requests_took.clone(),
+        );
+        registry.register(
+            "roadstead_api_requests_open",
+            "Requests that are not answered yet",
+            self.requests_open.clone(),
+        );
+        registry.register("roadstead_watches_open", "Watches of this replica", self.watches.clone());
+    }
+
+    fn register_passes(&self, registry: &mut Registry) {
+        registry.register_with_unit(
+            "roadstead_pass_duration",
+            "How long passes over objects of a queue took at this replica",
+            Unit::Seconds,
+            self.passes.clone(),
+        );
+        registry.register(
+            "roadstead_pass_failures",
+            "Passes over objects of a queue that failed for a reason of the hub's own, at this replica",
+            self.failures.clone(),
+        );
+        registry.register_with_unit(
+            "roadstead_queue_wait",
+            "For how long passes of a queue that this replica took up had been due by their interval or retry",
+            Unit::Seconds,
+            self.waits.clone(),
+        );
+        registry.register_with_unit(
+            "roadstead_stage_duration",
+            "How long the stages of a reconciliation took: fetch and build here, the others as agents tell them",
+            Unit::Seconds,
+            self.stages.clone(),
+        );
+        registry.register(
+            "roadstead_builds",
+            "Builds that were asked for at this replica, and whether they were made or found",
+            self.builds.clone(),
+        );
+        registry.register(
+            "roadstead_fetches",
+            "Fetches of sources at this replica, and how they ended",
+            self.fetches.clone(),
+        );
+        registry.register_with_unit(
+            "roadstead_fetched",
+            "Size of the artifacts that were fetched",
+            Unit::Bytes,
+            self.fetched.clone(),
+        );
+    }
+
+    fn register_link(&self, registry: &mut Registry) {
+        registry.register(
+            "roadstead_sessions_open",
+            "Sessions of agents at this replica",
+            self.sessions.clone(),
+        );
+        registry.register(
+            "roadstead_sessions",
+            "Sessions that agents have begun",
+            self.sessions_begun.clone(),
+        );
+        registry.register(
+            "roadstead_sessions_ended",
+            "Sessions that have ended, and why",
+            self.sessions_ended.clone(),
+        );
+        registry.register("roadstead_link_messages", "Messages from and to agents", self.messages.clone());
+        registry.register_with_unit(
+            "roadstead_link",
+            "Size of the messages from and to agents",
+            Unit::Bytes,
+            self.message_bytes.clone(),
+        );
+    }
+
     pub(crate) fn objects(&self) -> MutexGuard<'_, BTreeMap<ResourceUid, Histogram>> {
         // Nothing under the lock can panic half-way through a change.
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// A gauge of a real number.
-pub(crate) type Real = Gauge<f64, std::sync::atomic::AtomicU64>;
-
-/// As a gauge has it.
-pub(crate) fn signed<T: TryInto<i64>>(count: T) -> i64 {
-    count.try_into().unwrap_or(i64::MAX)
 }
 
 /// Histograms of how long something took.
@@ -81,8 +296,59 @@ impl MetricConstructor<Histogram> for Durations {
     }
 }
 
-/// The labels of what is of a queue.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct OfQueue {
-    pub(crate) queue: &'static str,
+/// The same without a lock.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Slow;
+
+impl MetricConstructor<Times> for Slow {
+    fn new_metric(&self) -> Times {
+        Times::new(SLOW)
+    }
+}
+
+/// The stages that agents time, and what they are called.
+const STAGES: [(Stage, &str); 5] = [
+    (Stage::Finish, "finish"),
+    (Stage::Validate, "validate"),
+    (Stage::Apply, "apply"),
+    (Stage::Prune, "prune"),
+    (Stage::Wait, "wait"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn timing(stage: Stage, micros: u64) -> StepTiming {
+        StepTiming { step: Some(0), label: None, stage, micros }
+    }
+
+    #[test]
+    fn what_an_agent_says_of_its_stages_stays_within_the_attempt() {
+        let meters = Meters::default();
+        let timings = [
+            timing(Stage::Apply, 1_000_000),
+            timing(Stage::Apply, 500_000),
+            timing(Stage::Wait, u64::MAX),
+            timing(Stage::Wait, u64::MAX),
+        ];
+        meters.dispatched(KindId::Kustomization, &timings[..2], Duration::from_secs(4));
+        meters.dispatched(KindId::Kustomization, &timings, Duration::from_secs(10));
+        let mut registry = Registry::default();
+        meters.register(&mut registry);
+        let text = roadstead_meters::text(&registry).unwrap();
+        let of = |what: &str, stage: &str| {
+            let series = format!(
+                "roadstead_stage_duration_seconds_{what}{{kind=\"Kustomization\",stage=\"{stage}\"}} "
+            );
+            text.lines().find_map(|line| line.strip_prefix(&*series).map(str::to_owned))
+        };
+        assert_eq!(of("sum", "apply").as_deref(), Some("3.0"));
+        assert_eq!(of("sum", "wait").as_deref(), Some("10.0"));
+        // Of the first 2.5 s; the second says that it took no time.
+        assert_eq!(of("sum", "dispatch").as_deref(), Some("2.5"));
+        assert_eq!(of("count", "dispatch").as_deref(), Some("2"));
+        // What did not happen is not told.
+        assert_eq!(of("count", "prune"), None);
+    }
 }

@@ -38,6 +38,7 @@ use crate::HubOptions;
 use crate::clock::Clock;
 use crate::context::Context;
 use crate::identity::AccessRules;
+use crate::meters::Meters;
 use crate::quarantine::Quarantine;
 use crate::workers::{Workers, fair_places};
 use charts::{KnownIndexes, Origin};
@@ -63,6 +64,7 @@ pub struct Sources {
     known_versions: KnownIndexes,
     limits: Limits,
     upload_places: Semaphore,
+    meters: Arc<Meters>,
 }
 
 impl Sources {
@@ -76,6 +78,7 @@ impl Sources {
             store: context.store.clone(),
             clock: Arc::clone(&context.clock),
             options: Arc::clone(&context.options),
+            meters: Arc::clone(&context.meters),
             access: Arc::clone(access),
             quarantine: Arc::clone(quarantine),
             read_places,

@@ -53,6 +53,16 @@ pub struct Workers {
 }
 
 impl Workers {
+    /// Why no worker can be started at the moment, where the last one that was to be could not.
+    pub(crate) fn why_none_starts(&self) -> Option<String> {
+        let fails = |(pool, what): &(&Pool, &str)| pool.cannot_start().then(|| (*what).to_owned());
+        let pools = [
+            (&self.builders, "no process that builds can be started"),
+            (&self.readers, "no process that reads can be started"),
+        ];
+        pools.iter().find_map(fails)
+    }
+
     /// Starts a worker where there is none, and tells which protections are on: to be said when the program starts.
     ///
     /// # Errors

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use roadstead_budget::{MemoryBudget, Pool, PoolName};
 use roadstead_hub_core::clusters::pki::ServingIdentity;
+use roadstead_hub_core::readiness::LINK;
 use roadstead_hub_core::{Hub, HubError};
 use roadstead_listener::{Pace, Paces};
 use roadstead_model::{ClusterUid, chain};
@@ -122,6 +123,8 @@ pub async fn serve(
     let sessions = hub.budget().pool(PoolName::Sessions).clone();
     let meter = Meter::new(hub.budget(), options.whole);
     let turns = Arc::new(Semaphore::new(TURNS));
+    let running = hub.readiness.runs(LINK, "listener");
+    let ending = stop.clone();
     let service = Service {
         hub,
         options,
@@ -147,6 +150,9 @@ pub async fn serve(
         .serve_with_incoming_shutdown(ReceiverStream::new(incoming), stop.cancelled_owned());
     // All end with `stop`.
     let ((), (), served) = tokio::join!(looking, accepting, serving);
+    if ending.is_cancelled() {
+        running.stopped();
+    }
     Ok(served?)
 }
 

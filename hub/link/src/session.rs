@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use prost::Message as _;
 use roadstead_budget::Reservation;
 use roadstead_hub_core::Hub;
 use roadstead_hub_core::clusters::pki::AgentIdentity;
 use roadstead_hub_core::clusters::{Begun, Greeting, NOT_CURRENT, Session, SessionStanding};
+use roadstead_hub_core::meters::{Direction, SessionEnd};
 use roadstead_listener::{Paces, UnderWay};
 use roadstead_model::{ApplierUid, Capabilities, ClusterUid, OrderKind, chain};
 use roadstead_proto::limits::bounded;
@@ -22,7 +24,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::{Status, Streaming};
+use tonic::{Code, Status, Streaming};
 
 use crate::builds::{Builds, Part, refusal};
 use crate::meter::{Receipt, Receipts};
@@ -126,11 +128,14 @@ impl Opening {
             in_hand: JoinSet::new(),
             order: None,
         };
+        let open = running.hub.meters().session_begins();
         let ended = match running.welcome(welcome, &unknown).await {
             Ok(()) => running.converse(self.incoming, parts, &place, stop).await,
             Err(end) => end,
         };
         let Running { hub, session, .. } = running;
+        drop(open);
+        hub.meters().session_ends(ended.class);
         if let Err(error) = hub.sessions.end(session.cluster, session.id, &ended.why).await
             && error.outage().is_none()
         {
@@ -149,6 +154,7 @@ impl Opening {
             .map_err(|_| Status::deadline_exceeded("no Hello arrived"))??
             .ok_or_else(|| Status::cancelled("the stream ended before its Hello"))?;
         drop(self.receipts.next());
+        self.hub.meters().message(Direction::Received, first.encoded_len());
         numbers.receive(first.seq, first.ack).map_err(Status::invalid_argument)?;
         numbers.done(first.seq);
         match first.body {
@@ -161,20 +167,29 @@ impl Opening {
 /// Why a session ended: for the Cluster's condition, and for the agent.
 struct Ended {
     why: String,
+    class: SessionEnd,
     status: Option<Status>,
 }
 
 impl Ended {
-    fn because(why: impl Into<String>) -> Self {
-        Self { why: why.into(), status: None }
+    fn because(class: SessionEnd, why: impl Into<String>) -> Self {
+        Self { why: why.into(), class, status: None }
     }
 
     fn gone() -> Self {
-        Self::because("the connection is gone")
+        Self::because(SessionEnd::Connection, "the connection is gone")
     }
 
     fn with(status: Status) -> Self {
-        Self { why: status.message().to_owned(), status: Some(status) }
+        let class = match status.code() {
+            Code::Aborted => SessionEnd::Replaced,
+            Code::Unauthenticated => SessionEnd::Certificate,
+            Code::Unavailable | Code::Internal => SessionEnd::Hub,
+            Code::Cancelled => SessionEnd::Connection,
+            Code::DeadlineExceeded => SessionEnd::Silence,
+            _ => SessionEnd::Refused,
+        };
+        Self { why: status.message().to_owned(), class, status: Some(status) }
     }
 }
 
@@ -250,7 +265,7 @@ impl Running {
         if self.heard.elapsed() < self.silence {
             return Ok(());
         }
-        Err(Ended::because(format!("nothing was received for {:?}", self.silence)))
+        Err(Ended::because(SessionEnd::Silence, format!("nothing was received for {:?}", self.silence)))
     }
 
     async fn receive(&mut self, message: Result<Option<AgentMessage>, Status>) -> Result<(), Ended> {
@@ -258,13 +273,18 @@ impl Running {
             Ok(Some(message)) => message,
             Ok(None) => {
                 return Err(Ended::because(
+                    SessionEnd::Agent,
                     "the agent ended it (it is shutting down, or another one took its place)",
                 ));
             }
-            Err(status) => return Err(Ended::because(format!("reading failed: {}", status.message()))),
+            Err(status) => {
+                let why = format!("reading failed: {}", status.message());
+                return Err(Ended::because(SessionEnd::Connection, why));
+            }
         };
         self.heard = Instant::now();
         let receipt = self.receipts.next();
+        self.hub.meters().message(Direction::Received, message.encoded_len());
         let AgentMessage { seq, ack, body } = message;
         self.numbers.receive(seq, ack).map_err(|why| Ended::with(Status::invalid_argument(why)))?;
         match body {
@@ -430,7 +450,9 @@ impl Running {
     fn stamped(&mut self, body: Option<hub_message::Body>) -> HubMessage {
         let (seq, ack) = self.numbers.stamp();
         self.said = Instant::now();
-        HubMessage { seq, ack, body }
+        let message = HubMessage { seq, ack, body };
+        self.hub.meters().message(Direction::Sent, message.encoded_len());
+        message
     }
 
     async fn say(&mut self, body: hub_message::Body) -> Result<(), Ended> {
@@ -438,7 +460,10 @@ impl Running {
         match timeout(self.silence, self.outgoing.send(Ok(message))).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(Ended::gone()),
-            Err(_) => Err(Ended::because(format!("the agent received nothing for {:?}", self.silence))),
+            Err(_) => {
+                let why = format!("the agent received nothing for {:?}", self.silence);
+                Err(Ended::because(SessionEnd::Silence, why))
+            }
         }
     }
 }

@@ -15,11 +15,12 @@ use bytes::Bytes;
 use roadstead_api::KindId;
 use roadstead_budget::{Pool, Reservation};
 use roadstead_model::Topic;
-use sqlx::{PgPool, Row};
+use sqlx::Row;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{OnceCell, broadcast};
 
 use crate::changes::event_row;
+use crate::counted::Connections;
 use crate::restore::Newest;
 use crate::stored::texts;
 use crate::{Health, Sealer, Signals, Store, StoreError, Stored};
@@ -171,7 +172,7 @@ impl Feed {
 }
 
 /// (last version, compacted)
-async fn positions(pool: &PgPool) -> Result<(i64, i64), StoreError> {
+async fn positions(pool: &Connections) -> Result<(i64, i64), StoreError> {
     sqlx::query_as("SELECT last_version, compacted FROM hub_state")
         .fetch_one(pool)
         .await
@@ -180,7 +181,7 @@ async fn positions(pool: &PgPool) -> Result<(i64, i64), StoreError> {
 
 /// Hands out what the log gets, until the last clone of the store is gone.
 async fn read(
-    pool: PgPool,
+    pool: Connections,
     signals: Signals,
     health: Health,
     (room, newest): (Arc<OnceLock<Pool>>, Newest),
@@ -244,7 +245,7 @@ impl LogPage {
 
 /// Reads so many changes, and bytes, of the log; with `room`, what does not fit there is left out.
 async fn page(
-    pool: &PgPool,
+    pool: &Connections,
     after: i64,
     kind: Option<KindId>,
     (limit, bytes): (i64, i64),
@@ -326,7 +327,7 @@ pub enum WatchError {
 pub struct Watcher {
     kind: Option<KindId>,
     sealer: Arc<Sealer>,
-    pool: PgPool,
+    pool: Connections,
     health: Health,
     receiver: broadcast::Receiver<Message>,
     version: i64,

@@ -15,6 +15,7 @@ mod changes;
 mod child;
 mod cluster;
 mod correction;
+mod counted;
 mod delivery;
 mod dependencies;
 mod descent;
@@ -63,9 +64,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use roadstead_model::Topic;
+use sqlx::Connection as _;
 use sqlx::migrate::MigrateError;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{Connection as _, PgPool, Postgres, Transaction};
 
 pub use account::AccountKey;
 pub use agent::FleetAgent;
@@ -78,6 +79,7 @@ pub use changes::Committed;
 pub use child::{Child, MadeBy, Parent, Present};
 pub use cluster::{AgentSession, JoinToken};
 pub use correction::RecordedCorrection;
+pub use counted::Statements;
 pub use delivery::{Attempted, Delivery, FleetDelivery};
 pub use dependencies::{DependencyRow, Reach, ReachedDependency};
 pub use descent::{Ancestor, Descent};
@@ -128,10 +130,10 @@ static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations");
 #[derive(Clone)]
 pub struct Store {
     /// For single questions: they wait for nothing else while they hold a connection.
-    pool: PgPool,
+    pool: counted::Connections,
     /// For units of work, which may ask such a question in between. Out of one pool, as many of them as it has connections
     /// would each hold one and wait for another.
-    units: PgPool,
+    units: counted::Connections,
     sealer: Arc<Sealer>,
     signals: Signals,
     feed: feed::Feed,
@@ -209,6 +211,9 @@ impl Store {
         let signals = Signals::start(pool.clone(), health.clone());
         let (sealer, feed) = (Arc::new(sealer), feed::Feed::new());
         let listening = audit::Listening::default();
+        let statements = Statements::default();
+        let (pool, units) =
+            (counted::Connections::new(pool, &statements), counted::Connections::new(units, &statements));
         Ok(Self { pool, units, sealer, signals, feed, health, newest, listening })
     }
 
@@ -216,6 +221,28 @@ impl Store {
     #[must_use]
     pub fn health(&self) -> &Health {
         &self.health
+    }
+
+    /// What this process has asked of the database.
+    #[must_use]
+    pub fn statements(&self) -> &Statements {
+        self.pool.statements()
+    }
+
+    /// How many migrations of this version the database does not have.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn lacks_migrations(&self) -> Result<i64, StoreError> {
+        let versions: Vec<i64> = MIGRATOR.iter().map(|migration| migration.version).collect();
+        sqlx::query_scalar(
+            "SELECT count(*) FROM unnest($1::bigint[]) AS known (version)
+             WHERE NOT EXISTS (SELECT FROM _sqlx_migrations applied WHERE applied.version = known.version AND applied.success)",
+        )
+        .bind(versions)
+        .fetch_one(&self.pool)
+        .await
+        .map_err(StoreError::query("look up the schema's version"))
     }
 
     /// Host and port of the database at this URL; none for a socket of this machine.
@@ -266,7 +293,7 @@ impl Store {
 
 /// A unit of work: it happens whole, at [`Tx::commit`], or not at all.
 pub struct Tx {
-    inner: Transaction<'static, Postgres>,
+    inner: Box<counted::Work>,
     sealer: Arc<Sealer>,
     signals: Signals,
     wake: Vec<Topic>,

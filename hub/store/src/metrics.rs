@@ -116,6 +116,18 @@ impl Store {
             .map_err(StoreError::query("count incidents"))
     }
 
+    /// How many entries of the audit log are in no batch yet, up to `limit`.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn unsealed_entries(&self, limit: i64) -> Result<i64, StoreError> {
+        sqlx::query_scalar("SELECT count(*) FROM (SELECT FROM audit WHERE batch IS NULL LIMIT $1) waiting")
+            .bind(limit)
+            .fetch_one(&self.pool)
+            .await
+            .map_err(StoreError::query("count what of the audit log is not sealed"))
+    }
+
     /// Up to `limit` objects of these kinds, in an order that stays.
     ///
     /// # Errors

@@ -79,7 +79,7 @@ impl Tx {
     }
 }
 
-/// A claim and its namespace; or when the next pass is due.
+/// A claim, since when it was due where that is a time, and its namespace; or when the next pass is due.
 type ClaimRow = (Option<Uuid>, i64, i32, Option<::time::OffsetDateTime>, Option<String>);
 
 fn count(places: usize) -> i64 {
@@ -142,8 +142,8 @@ impl Store {
                   claimed AS (UPDATE schedule SET claimed_by = $2, claimed_until = $4
                               WHERE kind = $1 AND uid IN (SELECT uid FROM ranked WHERE place <= $10
                                                           UNION ALL SELECT uid FROM suspect)
-                              RETURNING uid, wanted, lost, namespace)
-             SELECT uid, wanted, lost, NULL::timestamptz, namespace FROM claimed
+                              RETURNING uid, wanted, lost, CASE WHEN isfinite(due_at) THEN due_at END AS due_at, namespace)
+             SELECT uid, wanted, lost, due_at, namespace FROM claimed
              UNION ALL
              (SELECT NULL, 0, 0, due_at, NULL FROM schedule
               WHERE kind = $1 AND due_at > $3 AND claimed_until IS NULL AND lost = 0 ORDER BY due_at LIMIT 1)",
@@ -162,12 +162,15 @@ impl Store {
         .await
         .map_err(StoreError::query(what))?;
         let mut due = Due::default();
-        for (uid, wanted, lost, next, namespace) in rows {
+        for (uid, wanted, lost, at, namespace) in rows {
+            let at = at.map(|at| from_sql(what, at)).transpose()?;
             if let Some(uid) = uid {
                 due.claims.push(Claim { uid: ResourceUid(uid), queue, wanted, lost });
                 due.namespaces.push(namespace.unwrap_or_default());
+                due.waited.extend(at.and_then(|since| Duration::try_from(now.duration_since(since)).ok()));
+            } else {
+                due.next = due.next.or(at);
             }
-            due.next = due.next.or(next.map(|next| from_sql(what, next)).transpose()?);
         }
         Ok(due)
     }

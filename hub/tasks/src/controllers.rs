@@ -159,6 +159,7 @@ pub(crate) async fn run<C: Controller>(hub: Hub, stop: CancellationToken, contro
         let nap = match claimed {
             Some(due) => {
                 let full = due.claims.len() >= free;
+                hub.metrics.waited(C::QUEUE, &due.waited);
                 for (claim, namespace) in due.claims.into_iter().zip(due.namespaces) {
                     *room.held.entry(namespace.clone()).or_default() += 1;
                     let (hub, controller, stop) = (hub.clone(), Arc::clone(&controller), stop.clone());

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use roadstead_hub_core::identity::{HEAD_PERIOD, REFUSALS_PERIOD, SEAL_PERIOD};
+use roadstead_hub_core::readiness::AUDIT_SEALER;
 use roadstead_hub_core::{Hub, UPKEEP_PERIOD};
 use roadstead_model::chain;
 use tokio::time::{Interval, MissedTickBehavior};
@@ -11,6 +12,8 @@ use tokio_util::sync::CancellationToken;
 const HEARTBEAT: Duration = Duration::from_secs(2);
 /// How often it is looked whose turn it is to run another image. One question, whatever the size of the fleet.
 const ROLL_OUT: Duration = Duration::from_secs(5);
+/// A replica that could not seal for so long is not ready: what it notes may be changed without a trace.
+const UNSEALED: Duration = Duration::from_secs(300);
 /// How often it is looked whether the keys of issuers are to be asked for. They are every few minutes, and at once where that failed.
 const KEYS: Duration = Duration::from_secs(15);
 /// Four missed heartbeats: others take over what it held.
@@ -66,9 +69,18 @@ pub(crate) async fn refusals(hub: Hub, stop: CancellationToken) {
 /// Seals what came into the audit log.
 pub(crate) async fn seal_audit(hub: Hub, stop: CancellationToken) {
     let mut timer = timer(SEAL_PERIOD);
+    let running = hub.readiness.runs(AUDIT_SEALER, "sealing");
+    running.worked(UNSEALED);
     while next(&mut timer, &stop).await {
-        unless(&stop, hub.attempt("the audit log could not be sealed", hub.audit.seal())).await;
+        let sealed = hub.attempt("the audit log could not be sealed", hub.audit.seal());
+        let sealed = async {
+            if sealed.await.is_some() {
+                running.worked(UNSEALED);
+            }
+        };
+        unless(&stop, sealed).await;
     }
+    running.stopped();
 }
 
 /// Tells the stream of the audit log what its newest batch is.

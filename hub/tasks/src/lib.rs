@@ -10,33 +10,60 @@ mod onboard;
 mod remotes;
 
 use roadstead_hub_core::Hub;
+use roadstead_hub_core::readiness::CONTROLLERS;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+
+use controllers::Controller;
 
 /// Starts all loops. They end, with what they have begun, once `stop` is cancelled.
 #[must_use]
 pub fn start(hub: &Hub, stop: &CancellationToken) -> JoinSet<()> {
-    let mut loops = JoinSet::new();
-    loops.spawn(controllers::run(hub.clone(), stop.clone(), controllers::Appliers));
-    loops.spawn(controllers::run(hub.clone(), stop.clone(), controllers::Namespaces));
-    loops.spawn(controllers::run(hub.clone(), stop.clone(), controllers::KubeConfigs));
-    loops.spawn(controllers::run(hub.clone(), stop.clone(), controllers::Receivers));
-    loops.spawn(controllers::run(hub.clone(), stop.clone(), controllers::Generators));
-    loops.spawn(controllers::run(hub.clone(), stop.clone(), notify::Providers));
-    loops.spawn(controllers::run(hub.clone(), stop.clone(), notify::Alerts));
-    loops.spawn(notify::sort(hub.clone(), stop.clone()));
-    loops.spawn(controllers::run(hub.clone(), stop.clone(), onboard::Clusters));
-    let management = management::ManagementClusters::new(stop.clone());
-    loops.spawn(controllers::run(hub.clone(), stop.clone(), management));
-    loops.spawn(controllers::run(hub.clone(), stop.clone(), fetch::Sources::new(stop.clone())));
-    loops.spawn(remotes::run(hub.clone(), stop.clone()));
-    loops.spawn(housekeeping::tell_of_tolerated_sources(hub.clone(), stop.clone()));
-    loops.spawn(housekeeping::roll_out(hub.clone(), stop.clone()));
-    loops.spawn(housekeeping::heartbeat(hub.clone(), stop.clone()));
-    loops.spawn(housekeeping::refusals(hub.clone(), stop.clone()));
-    loops.spawn(housekeeping::seal_audit(hub.clone(), stop.clone()));
-    loops.spawn(housekeeping::tell_head(hub.clone(), stop.clone()));
-    loops.spawn(housekeeping::refresh_issuers(hub.clone(), stop.clone()));
-    loops.spawn(housekeeping::tidy(hub.clone(), stop.clone()));
-    loops
+    let mut loops = Loops { hub, stop, all: JoinSet::new() };
+    loops.controller(controllers::Appliers);
+    loops.controller(controllers::Namespaces);
+    loops.controller(controllers::KubeConfigs);
+    loops.controller(controllers::Receivers);
+    loops.controller(controllers::Generators);
+    loops.controller(notify::Providers);
+    loops.controller(notify::Alerts);
+    loops.controller(onboard::Clusters);
+    loops.controller(management::ManagementClusters::new(stop.clone()));
+    loops.controller(fetch::Sources::new(stop.clone()));
+    loops.lasting("notifications", notify::sort(hub.clone(), stop.clone()));
+    loops.lasting("remote resources", remotes::run(hub.clone(), stop.clone()));
+    loops.lasting("roll-out of agents", housekeeping::roll_out(hub.clone(), stop.clone()));
+    loops.lasting("heartbeat", housekeeping::heartbeat(hub.clone(), stop.clone()));
+    loops.lasting("refusals", housekeeping::refusals(hub.clone(), stop.clone()));
+    loops.lasting("head of the audit log", housekeeping::tell_head(hub.clone(), stop.clone()));
+    loops.lasting("keys of issuers", housekeeping::refresh_issuers(hub.clone(), stop.clone()));
+    loops.lasting("housekeeping", housekeeping::tidy(hub.clone(), stop.clone()));
+    let Loops { mut all, .. } = loops;
+    all.spawn(housekeeping::tell_of_tolerated_sources(hub.clone(), stop.clone()));
+    all.spawn(housekeeping::seal_audit(hub.clone(), stop.clone()));
+    all
+}
+
+/// The loops that go on until the process ends: one that ends before is told of by the hub's probes.
+struct Loops<'a> {
+    hub: &'a Hub,
+    stop: &'a CancellationToken,
+    all: JoinSet<()>,
+}
+
+impl Loops<'_> {
+    fn controller<C: Controller>(&mut self, controller: C) {
+        let run = controllers::run(self.hub.clone(), self.stop.clone(), controller);
+        self.lasting(C::QUEUE.as_str(), run);
+    }
+
+    fn lasting(&mut self, name: &'static str, run: impl Future<Output = ()> + Send + 'static) {
+        let (running, stop) = (self.hub.readiness.runs(CONTROLLERS, name), self.stop.clone());
+        self.all.spawn(async move {
+            run.await;
+            if stop.is_cancelled() {
+                running.stopped();
+            }
+        });
+    }
 }

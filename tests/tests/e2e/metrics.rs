@@ -10,7 +10,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use roadstead_tests::gitserver::Commit;
 use roadstead_tests::{
-    Fleet, PATIENCE, Process, config_map, eventually, free_port, kustomization, prometheus,
+    AgentProcess, Fleet, HubProcess, HubSetup, PATIENCE, Process, TestCluster, config_map, eventually,
+    free_port, kustomization, prometheus,
 };
 use serde_json::Value;
 
@@ -38,7 +39,8 @@ struct Scraping {
 }
 
 impl Scraping {
-    async fn start(fleet: &Fleet, token: &str, folder: &Path) -> Result<Self> {
+    /// It scrapes the agent's port, too.
+    async fn start(fleet: &Fleet, agent: u16, token: &str, folder: &Path) -> Result<Self> {
         let port = free_port()?;
         let config = fleet.run(&["config", "view", "--raw", "-o", "json"]).await?;
         let config: Value = serde_json::from_str(&config)?;
@@ -50,7 +52,9 @@ impl Scraping {
         let settings = format!(
             "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\nrule_files: ['{SHIPPED}/rules.yaml']\nscrape_configs:\n- \
              job_name: roadstead\n  scheme: https\n  tls_config: {{ca_file: ca.crt}}\n  authorization: {{credentials_file: token}}\n  \
-             static_configs: [{{targets: ['{target}']}}]\n"
+             static_configs: [{{targets: ['{target}']}}]\n- job_name: agent\n  \
+             static_configs: [{{targets: ['{}:{agent}']}}]\n",
+            Ipv4Addr::LOCALHOST,
         );
         std::fs::write(&file, settings)?;
         let file = file.to_str().context("a path that is text")?;
@@ -82,7 +86,12 @@ impl Scraping {
 
 #[tokio::test]
 async fn prometheus_sees_what_is_applied_and_what_fails() -> Result<()> {
-    let fleet = Fleet::start("metrics").await?;
+    let (setup, cluster, agent_port) = (HubSetup::new("metrics").await?, TestCluster::first()?, free_port()?);
+    let hub = HubProcess::start(&setup).await?;
+    let listen = format!("{}:{agent_port}", Ipv4Addr::LOCALHOST);
+    let env = [("ROADSTEAD_METRICS_LISTEN", listen.as_str())];
+    let agent = AgentProcess::join_with_env(&hub, "edge", &cluster, &env).await?;
+    let fleet = Fleet::of(setup, hub, cluster, agent).await?;
     let space = fleet.cluster.namespace("metrics").await?;
     fleet
         .apply(
@@ -95,7 +104,7 @@ async fn prometheus_sees_what_is_applied_and_what_fails() -> Result<()> {
     fleet.run(&[bind.as_slice(), &["--serviceaccount=apps:prometheus"]].concat()).await?;
     let token = fleet.run(&["create", "token", "prometheus"]).await?;
     let folder = tempfile::tempdir()?;
-    let scraping = Scraping::start(&fleet, token.trim(), folder.path()).await?;
+    let scraping = Scraping::start(&fleet, agent_port, token.trim(), folder.path()).await?;
     let good = Commit::new().file("map.yaml", config_map(space.name(), "map", "one"));
     let repository = fleet.repository("app", &good).await?;
     fleet.apply(&kustomization("web", "app", ".", &[])).await?;
@@ -124,6 +133,46 @@ async fn prometheus_sees_what_is_applied_and_what_fails() -> Result<()> {
         value == 1.0 && labels["version"] == env!("CARGO_PKG_VERSION")
     })
     .await?;
+    for (kind, stage) in [
+        ("GitRepository", "fetch"),
+        ("Kustomization", "build"),
+        ("Kustomization", "dispatch"),
+        ("Kustomization", "apply"),
+        ("Kustomization", "wait"),
+    ] {
+        let count = format!("roadstead_stage_duration_seconds_count{{kind=\"{kind}\",stage=\"{stage}\"}}");
+        expect("its stages are seen", &count, &|_, value| value >= 1.0).await?;
+    }
+    for (series, least) in [
+        ("roadstead_fetches_total{kind=\"GitRepository\",result=\"fetched\"}", 1.0),
+        ("roadstead_fetched_bytes_total{kind=\"GitRepository\"}", 100.0),
+        ("roadstead_builds_total{result=\"made\"}", 1.0),
+        ("roadstead_sessions_open", 1.0),
+        ("roadstead_sessions_total", 1.0),
+        ("roadstead_link_messages_total{direction=\"received\"}", 3.0),
+        ("roadstead_link_bytes_total{direction=\"sent\"}", 300.0),
+    ] {
+        expect("what was done is seen", series, &|_, value| value >= least).await?;
+    }
+    for (series, least) in [
+        ("roadstead_agent_build_info", 1.0),
+        ("roadstead_agent_link_connected", 1.0),
+        ("roadstead_agent_link_sessions_total", 1.0),
+        ("roadstead_agent_link_attempts_total", 1.0),
+        ("roadstead_agent_dispatches_total{result=\"succeeded\"}", 1.0),
+        ("roadstead_agent_stage_duration_seconds_count{stage=\"apply\"}", 1.0),
+        ("roadstead_agent_apiserver_requests_total{verb=\"read\",code=\"2xx\"}", 3.0),
+        ("roadstead_agent_apiserver_requests_total{verb=\"apply\",code=\"2xx\"}", 1.0),
+        ("roadstead_agent_apiserver_requests_total{verb=\"watch\",code=\"2xx\"}", 1.0),
+        ("roadstead_agent_appliers", 1.0),
+        ("roadstead_agent_objects", 1.0),
+        ("roadstead_agent_objects_watched", 1.0),
+        ("process_resident_memory_bytes{job=\"agent\"}", 1e6),
+    ] {
+        expect("what the agent does is seen", series, &|_, value| value >= least).await?;
+    }
+    let page = reqwest::get(format!("http://{listen}/metrics")).await?.text().await?;
+    ensure!(!page.contains(space.name()) && !page.contains("map"), "an object is named: {page}");
     expect("the hub is seen", "process_cpu_seconds_total", &|_, value| value > 0.0).await?;
     let bad =
         Commit::new().file("map.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: 'No Name'}\n");

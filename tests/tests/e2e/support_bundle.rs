@@ -61,7 +61,10 @@ async fn a_bundle_has_what_helps_and_nothing_secret() -> Result<()> {
     let appliers: Value = serde_json::from_str(found.get("views/appliers.json").context("no appliers")?)?;
     ensure!(appliers["isWhole"] == true && appliers["items"][0]["name"] == "app", "{appliers}");
     ensure!(found.get("metrics.txt").is_some_and(|text| text.contains("gotk_resource_info{")));
-    ensure!(found.get("readyz.txt").map(String::as_str) == Some("ok"));
+    let ready = found.get("readyz.txt").context("no readiness")?;
+    for part in ["database", "schema", "workers", "controllers", "audit-sealer", "link"] {
+        ensure!(ready.contains(&format!("[+]{part} ok\n")), "{part}: {ready}");
+    }
     for (name, text) in &found {
         ensure!(!text.contains(CANARY), "{name} has what is secret");
     }

@@ -24,6 +24,7 @@ mod metrics;
 mod oidc;
 mod old_tokens;
 mod pages;
+mod probes;
 mod rbac;
 mod records;
 mod sessions;

@@ -99,18 +99,51 @@ async fn metrics_tell_of_queues_objects_and_the_process() -> Result<()> {
     );
     ensure!(of("process_cpu_seconds_total")? > 0.0 && of("process_open_fds")? > 3.0, "{text}");
     ensure!(of("roadstead_database_connections{pool=\"reads\"}")? >= 1.0, "{text}");
+    // What was asked of the API, and what that asked of the database.
+    for series in [
+        "roadstead_api_requests_total{verb=\"create\",code=\"2xx\"}",
+        "roadstead_api_request_duration_seconds_count{verb=\"read\"}",
+        "roadstead_api_requests_open",
+        "roadstead_database_statement_duration_seconds_count{class=\"single\"}",
+        "roadstead_database_statement_duration_seconds_count{class=\"unit\"}",
+        "roadstead_database_statement_duration_seconds_count{class=\"commit\"}",
+    ] {
+        ensure!(of(series)? >= 1.0, "{series} in {text}");
+    }
+    let (begun, ended) = (
+        of("roadstead_database_statement_duration_seconds_count{class=\"begin\"}")?,
+        of("roadstead_database_statement_duration_seconds_count{class=\"commit\"}")?,
+    );
+    ensure!(begun >= ended, "{begun} and {ended}");
+    for series in [
+        "roadstead_api_requests_total{verb=\"other\",code=\"5xx\"}",
+        "roadstead_database_errors_total{reason=\"unavailable\"}",
+        "roadstead_builds_total{result=\"cached\"}",
+        "roadstead_sessions_open",
+        "roadstead_sessions_ended_total{reason=\"silence\"}",
+        "roadstead_link_bytes_total{direction=\"sent\"}",
+        "roadstead_watches_open",
+        "roadstead_queue_wait_seconds_count{queue=\"applier\"}",
+    ] {
+        ensure!(of(series)? == 0.0, "{series} in {text}");
+    }
+    ensure!(of("roadstead_audit_unsealed")? >= 2.0, "no sealer runs here: {text}");
     ensure!(!text.contains("c4n4ry") && !text.contains("git.example"), "an address is told");
     // What is shipped for monitoring asks for what there is.
     for file in ["rules.yaml", "dashboard.json"] {
         let shipped = std::fs::read_to_string(format!("{SHIPPED}/{file}"))?;
         let names: BTreeSet<&str> = shipped
             .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+            // What agents serve is looked for by a test of theirs.
+            .filter(|word| !word.starts_with("roadstead_agent_"))
             .filter(|word| ["gotk_", "roadstead_", "process_"].iter().any(|begin| word.starts_with(begin)))
             .collect();
         ensure!(names.len() >= 5, "{file}: {names:?}");
         for name in names {
-            let family =
-                ["_bucket", "_count", "_total"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+            let family = ["_bucket", "_count", "_sum", "_total"]
+                .iter()
+                .find_map(|end| name.strip_suffix(end))
+                .unwrap_or(name);
             ensure!(
                 text.contains(&format!("# TYPE {family} ")),
                 "{file} asks for {name}, which is not there"
@@ -118,6 +151,35 @@ async fn metrics_tell_of_queues_objects_and_the_process() -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[tokio::test]
+async fn open_watches_and_refused_requests_are_counted() -> Result<()> {
+    let site = Site::new().await?;
+    let hub = site.replica().await?;
+    let url = format!("{}/api/v1/namespaces/default/configmaps?watch=1", hub.url);
+    let watch = client(&hub)?.get(&url).bearer_auth(&hub.token).send().await?.error_for_status()?;
+    ensure!(client(&hub)?.get(&url).send().await?.status() == StatusCode::UNAUTHORIZED);
+    let of = async |series: &str| {
+        let samples = samples(&read(&hub, Some(&hub.token)).await?.2)?;
+        samples.get(series).copied().with_context(|| series.to_owned())
+    };
+    eventually("the watch is counted", PATIENCE, || async {
+        let (open, refused) = (
+            of("roadstead_watches_open").await?,
+            of("roadstead_api_requests_total{verb=\"watch\",code=\"4xx\"}").await?,
+        );
+        ensure!(open == 1.0 && refused == 1.0, "{open} open, {refused} refused");
+        Ok(())
+    })
+    .await?;
+    drop(watch);
+    eventually("it is counted no more", PATIENCE, || async {
+        let open = of("roadstead_watches_open").await?;
+        ensure!(open == 0.0, "{open} open");
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test]

@@ -19,6 +19,7 @@ use roadstead_worker::{Exchange, Job, JobError, JobLimits};
 use crate::clock::Clock;
 use crate::context::Context;
 use crate::delivery::applier::Need;
+use crate::meters::{Build, Meters};
 use crate::quarantine::{Quarantine, not_built};
 use crate::workers::Workers;
 use crate::{HubError, HubOptions};
@@ -145,6 +146,7 @@ pub struct Builds {
     places: BuildPlaces,
     sealed: SealedBuilds,
     indexes: Indexes,
+    meters: Arc<Meters>,
 }
 
 impl Builds {
@@ -161,6 +163,7 @@ impl Builds {
             places,
             sealed: SealedBuilds::default(),
             indexes: Indexes::new(context.options.budget.total()),
+            meters: Arc::clone(&context.meters),
         }
     }
 
@@ -170,6 +173,25 @@ impl Builds {
         namespace: &str,
         order: &Order,
         asked: bool,
+    ) -> Result<BuildOutcome, HubError> {
+        let mut result = Build::Cached;
+        let outcome = self.build_or_find(namespace, order, asked, &mut result).await?;
+        self.meters.build(match &outcome {
+            BuildOutcome::Built(_) => result,
+            BuildOutcome::Needs(_) => Build::Incomplete,
+            BuildOutcome::Failed(_) | BuildOutcome::NotInSource(_) => Build::Failed,
+            BuildOutcome::Busy(_) => Build::Busy,
+        });
+        Ok(outcome)
+    }
+
+    /// The same; says where a worker was at it.
+    async fn build_or_find(
+        &self,
+        namespace: &str,
+        order: &Order,
+        asked: bool,
+        result: &mut Build,
     ) -> Result<BuildOutcome, HubError> {
         let inputs = order.key().map_err(|error| unserializable(&error))?;
         if let Some(build) = self.at_hand(inputs).await? {
@@ -210,8 +232,12 @@ impl Builds {
         };
         let outcome = {
             let _at_work = self.places.worker(namespace).await;
-            self.build_in_a_worker(workers, order, &mut exchange).await?
+            let began = Instant::now();
+            let outcome = self.build_in_a_worker(workers, order, &mut exchange).await?;
+            self.meters.stage(order.kind, "build", began.elapsed());
+            outcome
         };
+        *result = Build::Made;
         match outcome {
             Ok(Ok(Made::Needs(needs))) => Ok(BuildOutcome::Needs(needs)),
             Ok(Ok(Made::NotInSource(why))) => Ok(BuildOutcome::NotInSource(why)),

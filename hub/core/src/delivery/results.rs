@@ -347,6 +347,7 @@ impl Delivery {
         let took = since(inputs.started, now);
         if inputs.kind == AttemptKind::Apply {
             self.meters.reconciled(stored.uid, took);
+            self.meters.dispatched(stored.kind, &outcome.timings, took);
         }
         match (succeeded, inputs.kind) {
             (true, AttemptKind::Apply) => log::applier_applied(&stored, took, &change_set),

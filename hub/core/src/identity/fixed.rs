@@ -30,9 +30,11 @@ pub(super) static OWN: LazyLock<Vec<PolicyRule>> = LazyLock::new(|| {
         "/apis/*",
         "/healthz",
         "/livez",
+        "/livez/*",
         "/openapi",
         "/openapi/*",
         "/readyz",
+        "/readyz/*",
         "/version",
     ];
     vec![

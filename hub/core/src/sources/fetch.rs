@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::io::Read as _;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -136,7 +136,10 @@ impl Sources {
             name: format!("{uid}\n{generation}"),
             is_asked_for: job.is_asked_for(),
         };
-        self.fetch_as(what, job.source.as_ref(), job.known(), cancel).await
+        let began = Instant::now();
+        let outcome = self.fetch_as(what, job.source.as_ref(), job.known(), cancel).await?;
+        self.meters.fetch(job.seen.kind, &outcome, began.elapsed());
+        Ok(outcome)
     }
 
     /// Fetches something for which what servers send is read by this hub's workers.

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::family::Family;
@@ -19,21 +18,23 @@ use prometheus_client::registry::{Registry, Unit};
 use roadstead_api::{KINDS, KindId};
 use roadstead_budget::{MemoryBudget, PoolName, Reservation};
 use roadstead_hub_store::{ObjectInfo, Store};
+use roadstead_meters::{MEDIA_TYPE, Process, Real, signed, text};
 use roadstead_model::{Queue, ResourceUid};
 
 use crate::HubError;
 use crate::clock::Clock;
 use crate::context::Context;
 use crate::identity::{Identity, authorize_path};
-use crate::meters::{MOST_TIMED, Meters, OfQueue, Real, signed};
-use crate::process::Process;
+use crate::meters::{MOST_TIMED, Meters, OfQueue};
 
 /// Where metrics are served.
 pub const METRICS: &str = "/metrics";
 /// Their media type.
-pub const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub const METRICS_TYPE: &str = MEDIA_TYPE;
 /// Objects that are listed.
 const MOST_OBJECTS: i64 = 10_000;
+/// Entries of the audit log that are counted.
+const MOST_UNSEALED: i64 = 100_000;
 /// What listing one takes in memory, at worst: its row, its labels, and its line.
 const OBJECT: u64 = 3 << 10;
 /// What the lines of one take that is timed.
@@ -69,6 +70,11 @@ impl Metrics {
         self.meters.passed(queue, uid, took, failed);
     }
 
+    /// Passes of a queue had been due for so long before they were taken up.
+    pub fn waited(&self, queue: Queue, waited: &[Duration]) {
+        self.meters.waited(queue, waited);
+    }
+
     /// All metrics, as [`METRICS_TYPE`].
     ///
     /// # Errors
@@ -100,10 +106,7 @@ impl Metrics {
         self.register_own(&mut registry);
         self.register_database(&mut registry).await?;
         self.register_objects(kinds, &mut registry).await?;
-        let mut text = String::new();
-        encode(&mut text, &registry)
-            .map_err(|error| HubError::Internal(format!("write the metrics: {error}")))?;
-        Ok(text)
+        text(&registry).map_err(|error| HubError::Internal(format!("write the metrics: {error}")))
     }
 
     /// What this replica does.
@@ -111,17 +114,8 @@ impl Metrics {
         let build = Family::<Build, Gauge>::default();
         build.get_or_create(&Build { version: env!("CARGO_PKG_VERSION") }).set(1);
         registry.register("roadstead_hub_build_info", "The version of this replica of the hub", build);
-        registry.register_with_unit(
-            "roadstead_pass_duration",
-            "How long passes over objects of a queue took at this replica",
-            Unit::Seconds,
-            self.meters.passes.clone(),
-        );
-        registry.register(
-            "roadstead_pass_failures",
-            "Passes over objects of a queue that failed for a reason of the hub's own, at this replica",
-            self.meters.failures.clone(),
-        );
+        self.meters.register(registry);
+        self.store.statements().register(registry);
         let (open, idle) = (Family::<OfPool, Gauge>::default(), Family::<OfPool, Gauge>::default());
         for (pool, count, unused) in self.store.database_connections() {
             open.get_or_create(&OfPool { pool }).set(count.into());
@@ -206,6 +200,13 @@ impl Metrics {
         let incidents = Gauge::<i64>::default();
         incidents.set(self.store.open_incidents().await?);
         registry.register("roadstead_incidents_open", "Incidents of all Alerts that go on", incidents);
+        let unsealed = Gauge::<i64>::default();
+        unsealed.set(self.store.unsealed_entries(MOST_UNSEALED).await?);
+        registry.register(
+            "roadstead_audit_unsealed",
+            "Entries of the audit log that are in no batch yet",
+            unsealed,
+        );
         Ok(())
     }
 

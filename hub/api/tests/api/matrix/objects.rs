@@ -96,6 +96,7 @@ pub(super) fn path_of(route: &Route) -> String {
         .replace("{name}", name)
         .replace("{kind}", kind)
         .replace("{id}", "none")
+        .replace("{part}", "ping")
         .replace("{digest}", &"0".repeat(64))
         .replace("{*path}", "some/page")
 }

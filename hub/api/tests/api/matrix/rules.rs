@@ -11,14 +11,16 @@ use super::objects::{NAME, NAMESPACE, SECRET, name_of};
 use super::{COLUMNS, Row};
 
 /// All that may be asked for without a token.
-const OPEN: [&str; 14] = [
+const OPEN: [&str; 16] = [
     "/",
     "/ui",
     "/ui/",
     "/ui/{*path}",
     "/healthz",
     "/livez",
+    "/livez/{part}",
     "/readyz",
+    "/readyz/{part}",
     "/fleet/v1/enrol",
     "/fleet/v1/sign-in",
     "/fleet/v1/sign-in/start",

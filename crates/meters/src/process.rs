@@ -7,26 +7,28 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::meters::{Real, signed};
+use crate::{Real, signed};
 
 /// Ticks of a second in the kernel's files: all of Linux's platforms have this many.
 const TICKS: f64 = 100.0;
 
 /// A process.
-pub(crate) struct Process {
+#[derive(Debug)]
+pub struct Process {
     /// When it began, in seconds since 1970.
     began: f64,
 }
 
 impl Process {
     /// This one, which has just begun.
-    pub(crate) fn this() -> Self {
+    #[must_use]
+    pub fn this() -> Self {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Self { began: now.as_secs_f64() }
     }
 
     /// Adds what it takes now. What the kernel does not say is left out.
-    pub(crate) fn register(&self, registry: &mut Registry) {
+    pub fn register(&self, registry: &mut Registry) {
         let began = Real::default();
         began.set(self.began);
         registry.register_with_unit(
