@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::ResourceUid;
+use crate::{ResourceUid, TraceContext};
 
 /// The queues of the hub's controllers: each holds one kind of resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -75,6 +75,8 @@ pub struct Claim {
     pub wanted: i64,
     /// How often in a row the replica was gone that had claimed it.
     pub lost: i32,
+    /// What asked for it last, where traces are made.
+    pub trace: Option<TraceContext>,
 }
 
 impl Claim {

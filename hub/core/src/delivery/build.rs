@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use roadstead_budget::Reservation;
 use roadstead_hub_store::{AtRest, BuiltGroup, CachedBuild, ReadOfBuild, Store};
-use roadstead_model::Digest;
+use roadstead_model::{Digest, Reason};
+use roadstead_trace::Span;
 use roadstead_worker::{Exchange, Job, JobError, JobLimits};
 
 use crate::clock::Clock;
@@ -171,6 +172,27 @@ impl Builds {
         order: &Order,
         asked: bool,
     ) -> Result<BuildOutcome, HubError> {
+        let mut span = Span::start("build");
+        span.set("cached", true);
+        let outcome = self.find_or_build((namespace, order), asked, &mut span).await;
+        let (result, failed) = match &outcome {
+            Ok(BuildOutcome::Built(_)) => ("built", false),
+            Ok(BuildOutcome::Needs(_)) => ("needs more", false),
+            Ok(BuildOutcome::Busy(_)) => ("waits for a place", false),
+            Ok(BuildOutcome::Failed(_)) | Err(_) => (Reason::BuildFailed.as_str(), true),
+            Ok(BuildOutcome::NotInSource(_)) => (Reason::ArtifactFailed.as_str(), true),
+        };
+        span.result(result, failed);
+        span.end();
+        outcome
+    }
+
+    async fn find_or_build(
+        &self,
+        (namespace, order): (&str, &Order),
+        asked: bool,
+        span: &mut Span,
+    ) -> Result<BuildOutcome, HubError> {
         let inputs = order.key().map_err(|error| unserializable(&error))?;
         if let Some(build) = self.at_hand(inputs).await? {
             return Ok(BuildOutcome::Built(build));
@@ -199,6 +221,7 @@ impl Builds {
             return Ok(BuildOutcome::Failed(why));
         }
         tracing::debug!(kind = %order.kind, namespace, "building in a worker");
+        span.set("cached", false);
         let workers = self.workers()?;
         let blobs = order.blobs();
         let mut exchange = Artifacts {
