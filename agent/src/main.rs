@@ -11,6 +11,7 @@ use roadstead_agent::enrol::EnrolError;
 use roadstead_agent::ready;
 use roadstead_model::parse_size;
 use roadstead_outbound::Rule;
+use roadstead_trace::WithTraceId;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
@@ -98,8 +99,14 @@ fn start_logging(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match format {
-        LogFormat::Text => lines.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init(),
-        LogFormat::Json => lines.json().flatten_event(true).init(),
+        LogFormat::Text => {
+            // Colours are for people, and their codes in a file for nobody.
+            let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
+            lines.with_ansi(ansi).map_event_format(|lines| WithTraceId::text(lines.with_ansi(ansi))).init();
+        }
+        LogFormat::Json => {
+            lines.json().map_event_format(|lines| WithTraceId::json(lines.flatten_event(true))).init();
+        }
     }
 }
 

@@ -312,8 +312,15 @@ fn applies() -> DispatchSpec {
 }
 
 fn dispatch(attempt: i64) -> v1::Dispatch {
-    Dispatch { key: key(attempt), spec: applies(), inventory: vec![], given: vec![], data_keys: vec![] }
-        .into()
+    Dispatch {
+        key: key(attempt),
+        spec: applies(),
+        inventory: vec![],
+        given: vec![],
+        data_keys: vec![],
+        trace: None,
+    }
+    .into()
 }
 
 fn chunk(json: &[u8]) -> v1::BuildChunk {

@@ -170,7 +170,8 @@ impl World {
             attempt: Attempt(self.attempt),
             digest: Some(spec.digest()),
         };
-        let dispatch = Dispatch { key, spec, inventory, given: Vec::new(), data_keys: Vec::new() };
+        let dispatch =
+            Dispatch { key, spec, inventory, given: Vec::new(), data_keys: Vec::new(), trace: None };
         self.session.send(Say::Dispatch(dispatch.into())).await;
         loop {
             match self.session.next_but_progress().await {

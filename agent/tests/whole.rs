@@ -175,7 +175,7 @@ impl Work {
             attempt: Attempt(1),
             digest: Some(spec.digest()),
         };
-        Dispatch { key, spec, inventory: vec![], given: vec![], data_keys: vec![] }.into()
+        Dispatch { key, spec, inventory: vec![], given: vec![], data_keys: vec![], trace: None }.into()
     }
 
     fn chunk(&self) -> v1::BuildChunk {

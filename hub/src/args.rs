@@ -16,6 +16,7 @@ use url::Url;
 use crate::clusters::ClusterArgs;
 use crate::limits::LimitArgs;
 use crate::network::NetworkArgs;
+use crate::traces::TraceArgs;
 
 /// Roadstead's hub: keeps a fleet of Kubernetes clusters on what Git says.
 ///
@@ -202,6 +203,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
+
+    #[command(flatten)]
+    pub(crate) traces: TraceArgs,
 
     /// How log lines are written
     #[arg(long, value_enum, default_value_t = LogFormat::Json)]

@@ -5,6 +5,7 @@ use std::fmt::{self, Write as _};
 use std::io::IsTerminal as _;
 
 use jiff::Timestamp;
+use roadstead_trace::WithTraceId;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
@@ -25,9 +26,12 @@ pub(crate) fn start(format: LogFormat) {
         .unwrap_or_else(|_| EnvFilter::new("info,sqlx=error,sqlx::query=warn"));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match format {
-        LogFormat::Json => builder.event_format(JsonLine).init(),
-        // Colours are for people, and their codes in a file for nobody.
-        LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).init(),
+        LogFormat::Json => builder.event_format(WithTraceId::json(JsonLine)).init(),
+        LogFormat::Text => {
+            // Colours are for people, and their codes in a file for nobody.
+            let ansi = std::io::stderr().is_terminal();
+            builder.with_ansi(ansi).map_event_format(|lines| WithTraceId::text(lines.with_ansi(ansi))).init();
+        }
     }
 }
 

@@ -13,6 +13,7 @@ mod network;
 mod private_file;
 mod rekey;
 mod run;
+mod traces;
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;

@@ -195,6 +195,12 @@ async fn serve(
     let identity = hub.pki().serving_identity(&hosts, hub.now()).context("make a serving certificate")?;
 
     let stop = CancellationToken::new();
+    // Before the loops begin, and after them it is sent what they still noted.
+    let traces = args.traces.start(&hub.sessions.replica().to_string()).await?;
+    let traces = traces.map(|(exporter, collected)| {
+        let stop = CancellationToken::new();
+        (tokio::spawn(exporter.run(collected, stop.clone())), stop)
+    });
     let tasks = roadstead_hub_tasks::start(&hub, &stop);
     let mut servers = JoinSet::new();
     {
@@ -248,6 +254,11 @@ async fn serve(
     };
     stop.cancel();
     drain(&hub, servers, tasks).await;
+    if let Some((sending, stop)) = traces {
+        stop.cancel();
+        // It bounds its own end.
+        let _ = sending.await;
+    }
     outcome
 }
 

@@ -91,8 +91,10 @@ mod tests {
         // One group as the first version has it is told in the older fields too.
         Entry {
             name: "Dispatch",
-            fields: 20,
+            fields: 21,
             added: &[
+                // Log lines of one that does not know it are without it.
+                ("traceparent", Since::First),
                 ("offline", Since::With(Capability::DriftReports)),
                 ("report_drift", Since::With(Capability::DriftReports)),
                 // It is set only where drift is only reported.

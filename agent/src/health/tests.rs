@@ -294,7 +294,7 @@ fn dispatch(attempt: i64, account: Option<ServiceAccount>, health: Vec<HealthExp
         groups: Vec::new(),
         steps: Vec::new(),
     };
-    Dispatch { key, spec, inventory: Vec::new(), given: Vec::new(), data_keys: Vec::new() }
+    Dispatch { key, spec, inventory: Vec::new(), given: Vec::new(), data_keys: Vec::new(), trace: None }
 }
 
 fn deployment(updated: i64) -> Value {

@@ -318,8 +318,14 @@ impl<C: Cluster> Runner<C> {
             drop(slots);
             let applier = key.applier;
             let tended = &self.inner.tended;
-            let dispatch =
-                |(given, data_keys)| Dispatch { key, spec, inventory: Vec::new(), given, data_keys };
+            let dispatch = |(given, data_keys)| Dispatch {
+                key,
+                spec,
+                inventory: Vec::new(),
+                given,
+                data_keys,
+                trace: None,
+            };
             match content {
                 Content::Corrected { builds, values } => {
                     let restore = |Packed { digest, bytes }| self.inner.builds.restore(digest, bytes);
@@ -613,7 +619,9 @@ impl<C: Cluster> Runner<C> {
             tracing::debug!(applier = %dispatch.spec.applier, "its builds are too large to be kept: what others change is corrected by dispatches only");
             return None;
         };
-        Some(LastApplied::new(Dispatch { inventory: Vec::new(), ..dispatch.clone() }, builds))
+        // What is corrected later is no part of what led to the dispatch.
+        let kept = Dispatch { inventory: Vec::new(), trace: None, ..dispatch.clone() };
+        Some(LastApplied::new(kept, builds))
     }
 
     /// Carries out a dispatch, and the one that came meanwhile, until none is left.
@@ -626,7 +634,9 @@ impl<C: Cluster> Runner<C> {
             let writing = self.writing(uid);
             let holding = writing.lock().await;
             let unlisted = self.unlisted(&dispatch);
-            let (finished, observed) = self.work().carry_out(&dispatch, &unlisted, cancel).await;
+            let (work, trace) = (self.work(), dispatch.trace);
+            let carried_out = work.carry_out(&dispatch, &unlisted, cancel);
+            let (finished, observed) = roadstead_trace::within(trace, carried_out).await;
             inner.tended.forget_returned(uid, &settled(&dispatch, &unlisted.returned, &finished));
             let last = self.last_applied(&dispatch, &finished);
             let inventory = last.is_some().then(|| finished.inventory.clone());

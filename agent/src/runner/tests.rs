@@ -310,6 +310,7 @@ fn dispatch(attempt: i64) -> Dispatch {
         inventory: vec![config_map("old")],
         given: Vec::new(),
         data_keys: Vec::new(),
+        trace: None,
     }
 }
 

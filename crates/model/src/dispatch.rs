@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ApplierRef, Capabilities, Capability, Decrypt, Digest, DispatchKey, DriftMode, GivenKey, GivenVariables,
-    Guard, HealthExpr, IgnoreRule, ObjectRef, Offline, Substitute,
+    Guard, HealthExpr, IgnoreRule, ObjectRef, Offline, Substitute, TraceContext,
 };
 
 /// The namespace of a cluster for objects that name none, where nothing else is said.
@@ -28,6 +28,8 @@ pub struct Dispatch {
     pub given: Vec<GivenVariables>,
     /// The data keys of encrypted objects whose groups are decrypted by keys of the hub ([`Decrypt::on_hub`]).
     pub data_keys: Vec<GivenKey>,
+    /// What it is part of, for the agent's log lines. Like the timeout, not what is to be done.
+    pub trace: Option<TraceContext>,
 }
 
 /// The part of a dispatch that does not change from session to session. The hub stores it as JSON, of which replicas of two

@@ -26,6 +26,7 @@ pub mod schedule;
 mod secret;
 mod size;
 pub mod substitute;
+mod trace;
 mod trigger;
 
 pub use audit::{AuditEntry, AuditFilter, AuditOrigin, AuditOutcome};
@@ -61,4 +62,5 @@ pub use schedule::{Claim, Due, Queue, Room, Topic};
 pub use secret::Secret;
 pub use size::{SizeError, parse_size};
 pub use substitute::{FoundVariables, GivenVariables, Substitute, VariablesFrom, VariablesKind};
+pub use trace::{BadTraceparent, SpanId, TraceContext, TraceId};
 pub use trigger::Trigger;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::ResourceUid;
+use crate::{ResourceUid, TraceContext};
 
 /// The queues of the hub's controllers: each holds one kind of resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -76,6 +76,8 @@ pub struct Claim {
     pub wanted: i64,
     /// How often in a row the replica was gone that had claimed it.
     pub lost: i32,
+    /// What asked for it last, where traces are made.
+    pub trace: Option<TraceContext>,
 }
 
 impl Claim {

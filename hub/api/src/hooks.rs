@@ -28,7 +28,7 @@ use tokio::sync::Semaphore;
 
 use crate::bodies::{Bodies, Held, Sent};
 use crate::serve::Peer;
-use crate::{origin, status};
+use crate::{origin, status, traces};
 
 /// Calls of one address. What calls for many repositories at once, as a proxy before the hub does for all, has a burst.
 const OF_ADDRESS: Pace = Pace { at_once: 200, then: Duration::from_millis(50) };
@@ -166,9 +166,12 @@ impl Inner {
         };
         drop(sent);
         let running = Arc::clone(self);
+        // Only now: whoever cannot prove a call adds to no trace.
+        let trace = traces::parent(&parts.headers);
         // A caller that leaves has been heard.
         let acted = tokio::spawn(async move {
-            let acted = running.hub.hooks.act(called, proven, req).await;
+            let acted = running.hub.hooks.act(called, proven, req);
+            let (acted, _) = roadstead_trace::pass("webhook", trace, acted).await;
             drop(memory);
             acted
         });

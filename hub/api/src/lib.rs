@@ -33,6 +33,7 @@ mod routes;
 mod serve;
 mod sign_in;
 mod status;
+mod traces;
 mod views;
 mod watch;
 mod yielding;
@@ -256,8 +257,8 @@ async fn authenticate(api: &Api, mut request: Request, next: Next) -> Response {
     {
         return status::response(&error, None);
     }
-    let identity = match identity {
-        Ok((identity, _)) => identity,
+    let (identity, is_proven) = match identity {
+        Ok(known) => known,
         Err(error) => {
             let mut response = status::response(&error, None);
             if response.status() == StatusCode::UNAUTHORIZED {
@@ -296,7 +297,8 @@ async fn authenticate(api: &Api, mut request: Request, next: Next) -> Response {
     let entry = refused(&identity, &method, &request);
     let old_token = identity.old_token;
     request.extensions_mut().insert(identity);
-    let mut response = next.run(request).await;
+    let trace = traces::of_write(&request).filter(|_| is_proven);
+    let mut response = traces::traced(trace, &method, next.run(request)).await;
     if let Some(token) = old_token {
         render::warn(&mut response, &[token.warning()]);
     }

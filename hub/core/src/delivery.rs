@@ -22,6 +22,7 @@ mod restored;
 pub(crate) mod results;
 pub(crate) mod seen;
 mod situation;
+mod traces;
 mod transfer;
 mod variables;
 

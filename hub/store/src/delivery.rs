@@ -1,7 +1,7 @@
 //! What Alerts send, and what came of it.
 
 use jiff::Timestamp;
-use roadstead_model::{DeliveryFilter, ResourceUid, Visible};
+use roadstead_model::{DeliveryFilter, ResourceUid, TraceContext, Visible};
 use serde_json::Value;
 
 use crate::incident::{MAX_SHOWN, MOST_OPEN};
@@ -30,6 +30,8 @@ pub struct Delivery {
     pub is_repeat: bool,
     /// Why the last attempt failed.
     pub error: String,
+    /// What it comes of, where traces are made.
+    pub trace: Option<TraceContext>,
 }
 
 /// What came of an attempt.
@@ -76,7 +78,7 @@ pub struct FleetDelivery {
     pub error: String,
 }
 
-type WaitingRow = (i64, Value, Moment, i32, Option<Moment>, bool, String);
+type WaitingRow = (i64, Value, Moment, i32, Option<Moment>, bool, String, Option<String>);
 type ListedRow = (i64, String, String, String, String, i32, Value, Moment, Option<Moment>, String);
 
 impl Store {
@@ -91,7 +93,7 @@ impl Store {
     ) -> Result<Vec<Delivery>, StoreError> {
         let what = "read what an Alert has to send";
         let rows: Vec<WaitingRow> = sqlx::query_as(
-            "SELECT id, event, made_at, attempts, CASE WHEN isfinite(due_at) THEN due_at END, began_at IS NOT NULL, error
+            "SELECT id, event, made_at, attempts, CASE WHEN isfinite(due_at) THEN due_at END, began_at IS NOT NULL, error, trace
              FROM delivery WHERE alert = $1 AND state = 'waiting' ORDER BY id LIMIT $2",
         )
         .bind(alert.0)
@@ -99,9 +101,10 @@ impl Store {
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query(what))?;
-        let read = |(id, event, made_at, attempts, due_at, is_repeat, error): WaitingRow| {
+        let read = |(id, event, made_at, attempts, due_at, is_repeat, error, trace): WaitingRow| {
             let due_at = due_at.map_or(Ok(Timestamp::MIN), |at| from_sql(what, at))?;
-            Ok(Delivery { id, event, made_at: from_sql(what, made_at)?, attempts, due_at, is_repeat, error })
+            let (made_at, trace) = (from_sql(what, made_at)?, trace.and_then(|trace| trace.parse().ok()));
+            Ok(Delivery { id, event, made_at, attempts, due_at, is_repeat, error, trace })
         };
         rows.into_iter().map(read).collect()
     }

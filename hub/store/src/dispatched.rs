@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use roadstead_model::{
     ApplierRef, ApplierUid, Attempt, ClusterUid, Digest, DispatchKey, DispatchSpec, DriftMode, Generation,
     Group, HubEpoch, ObjectRef, OnImmutable, Purpose, Queue, Reason, ServiceAccount, SessionId, Step,
-    StepKind, Topic,
+    StepKind, Topic, TraceContext,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::blob::{BlobHead, digest};
 use crate::mac::Row as SignedRow;
 use crate::reconciliation::{Reconciliation, Row};
-use crate::time::to_sql;
+use crate::time::{from_sql, to_sql};
 use crate::{Store, StoreError, Tx};
 
 /// The newest form of stored dispatches that this version reads. A row of a newer form is passed over: it waits for a replica that
@@ -75,13 +75,17 @@ pub struct ToSend {
     pub attempt: Attempt,
     /// What it consists of.
     pub spec: DispatchSpec,
+    /// When the attempt began.
+    pub started: Timestamp,
+    /// What the attempt is part of, where traces were made when it began.
+    pub trace: Option<TraceContext>,
 }
 
 impl ToSend {
     /// What makes it that dispatch, for an agent that takes groups or for one of the first version.
     #[must_use]
     pub fn key(&self, takes_groups: bool) -> DispatchKey {
-        let Self { epoch, applier, generation, attempt, ref spec } = *self;
+        let Self { epoch, applier, generation, attempt, ref spec, .. } = *self;
         let digest = if takes_groups { Some(spec.digest()) } else { first_digest(spec) };
         DispatchKey { epoch, applier, generation, attempt, digest }
     }
@@ -103,6 +107,8 @@ pub struct OpenAttempt {
     pub is_current: bool,
     /// Whether its applier has [children](Store::children).
     pub has_children: bool,
+    /// What the attempt is part of, where traces were made when it began.
+    pub trace: Option<TraceContext>,
 }
 
 /// A dispatch as its row has it.
@@ -117,6 +123,11 @@ pub(crate) struct Dispatched {
     pub(crate) dispatch_format: i16,
     pub(crate) dispatch: Value,
     pub(crate) mac: Option<Vec<u8>>,
+    /// Not signed: it decides nothing.
+    #[sqlx(default)]
+    pub(crate) trace: Option<String>,
+    #[sqlx(default)]
+    pub(crate) started_at: Option<::time::OffsetDateTime>,
 }
 
 impl Dispatched {
@@ -141,6 +152,8 @@ impl Dispatched {
             generation: Generation(self.generation),
             attempt: Attempt(self.attempt),
             spec: read(what, self.dispatch, self.dispatch_format, self.build_digest.as_deref())?,
+            started: self.started_at.map_or(Ok(Timestamp::UNIX_EPOCH), |at| from_sql(what, at))?,
+            trace: self.trace.and_then(|trace| trace.parse().ok()),
         })
     }
 }
@@ -283,12 +296,13 @@ impl Store {
             has_children: bool,
             dispatch_format: i16,
             dispatch: Value,
+            trace: Option<String>,
         }
         let what = "look for an open reconciliation";
         let found: Option<Found> = sqlx::query_as(
             "SELECT applier, attempt, cluster_uid, generation, revision, artifact_digest, build_digest, request,
                     deletes, reads, rendered_by, started_at, deadline, finished_at, reason, checked_at, dispatch_digest, trigger, dispatch_format,
-                    dispatch, false AS is_past,
+                    dispatch, trace, false AS is_past,
                     EXISTS (SELECT FROM agent_session WHERE cluster_uid = $3 AND session = $7) AS is_current,
                     EXISTS (SELECT FROM child WHERE parent = $1) AS has_children
              FROM reconciliation
@@ -305,14 +319,15 @@ impl Store {
         .fetch_optional(&self.pool)
         .await
         .map_err(StoreError::query(what))?;
-        let Some(Found { row, is_current, has_children, dispatch_format, dispatch }) = found else {
+        let Some(Found { row, is_current, has_children, dispatch_format, dispatch, trace }) = found else {
             return Ok(None);
         };
         let build_digest = row.build_digest.clone();
         let Some(spec) = OpenRow { build_digest, dispatch_format, dispatch }.of(what, key)? else {
             return Ok(None);
         };
-        Ok(Some(OpenAttempt { reconciliation: row.read()?, spec, is_current, has_children }))
+        let trace = trace.and_then(|trace| trace.parse().ok());
+        Ok(Some(OpenAttempt { reconciliation: row.read()?, spec, is_current, has_children, trace }))
     }
 
     /// Moves the deadlines of dispatches for which an agent had no time at once, where they are open for `cluster` and `session` is
@@ -447,7 +462,7 @@ impl Store {
                           AND dispatch_format <= $4
                     ORDER BY started_at LIMIT $3 FOR UPDATE)
              RETURNING applier, attempt, cluster_uid, epoch, generation, build_digest, dispatch_format,
-                       dispatch, mac",
+                       dispatch, mac, trace, started_at",
         )
         .bind(cluster.0)
         .bind(session.0)

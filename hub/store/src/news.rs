@@ -64,6 +64,8 @@ pub struct WaitingNews {
     pub condition: Option<String>,
     /// The Alerts that listen to it.
     pub alerts: Vec<ResourceUid>,
+    /// What it comes of, where traces are made.
+    pub trace: Option<String>,
 }
 
 /// An event that an Alert is to send.
@@ -77,9 +79,12 @@ pub struct NewDelivery {
     pub key: [u8; 32],
     /// The event, as the Alert tells it.
     pub event: Value,
+    /// What it comes of, where traces are made.
+    pub trace: Option<String>,
 }
 
-type Row = (i64, Value, Json<BTreeMap<String, String>>, Option<String>, Option<String>, Vec<Uuid>);
+type Row =
+    (i64, Value, Json<BTreeMap<String, String>>, Option<String>, Option<String>, Vec<Uuid>, Option<String>);
 
 impl Tx {
     /// Writes an event for those who listen to it, with this unit of work.
@@ -96,8 +101,8 @@ impl Tx {
         }
         let texts = |of: fn(&NewsItem) -> &str| news.iter().map(of).map(str::to_owned).collect::<Vec<_>>();
         let written = sqlx::query(
-            "INSERT INTO news (event, labels, cluster, condition)
-             SELECT told.event, told.labels, told.cluster, told.condition
+            "INSERT INTO news (event, labels, cluster, condition, trace)
+             SELECT told.event, told.labels, told.cluster, told.condition, $9
              FROM unnest($1::text[], $2::text[], $3::text[], $4::boolean[], $5::jsonb[], $6::jsonb[], $7::text[], $8::text[])
                   WITH ORDINALITY AS told (kind, namespace, name, is_error, event, labels, cluster, condition, place)
              WHERE EXISTS (SELECT FROM alert_source AS source
@@ -113,6 +118,7 @@ impl Tx {
         .bind(news.iter().map(|one| Json(&one.labels)).collect::<Vec<_>>())
         .bind(news.iter().map(|one| one.cluster.clone()).collect::<Vec<_>>())
         .bind(news.iter().map(|one| one.condition).collect::<Vec<_>>())
+        .bind(roadstead_trace::carry().map(|trace| trace.to_string()))
         .execute(&mut *self.inner)
         .await
         .map_err(StoreError::query("write news"))?;
@@ -181,7 +187,7 @@ impl Tx {
         }
         let rows: Vec<Row> = sqlx::query_as(
             "WITH taken AS (DELETE FROM news WHERE id IN (SELECT id FROM news ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED)
-                            RETURNING id, event, labels, cluster, condition)
+                            RETURNING id, event, labels, cluster, condition, trace)
              SELECT id, event, labels,
                     coalesce(cluster, (SELECT named.name FROM resource AS about
                                        JOIN resource AS named ON named.kind = 'Cluster' AND named.kubeconfig = about.kubeconfig
@@ -194,20 +200,22 @@ impl Tx {
                           WHERE source.kind = taken.event #>> '{involvedObject,kind}'
                             AND source.namespace IN (taken.event #>> '{involvedObject,namespace}', '*')
                             AND source.name IN (taken.event #>> '{involvedObject,name}', '*')
-                            AND (taken.event ->> 'severity' = 'error' OR NOT source.only_errors))
+                            AND (taken.event ->> 'severity' = 'error' OR NOT source.only_errors)),
+                    trace
              FROM taken ORDER BY id",
         )
         .bind(most)
         .fetch_all(&mut *self.inner)
         .await
         .map_err(StoreError::query("take news"))?;
-        let read = |(id, event, Json(labels), cluster, condition, alerts): Row| WaitingNews {
+        let read = |(id, event, Json(labels), cluster, condition, alerts, trace): Row| WaitingNews {
             id,
             event,
             labels,
             cluster,
             condition,
             alerts: alerts.into_iter().map(ResourceUid).collect(),
+            trace,
         };
         Ok(rows.into_iter().map(read).collect())
     }
@@ -252,8 +260,8 @@ impl Tx {
                       room AS (SELECT count(*) < $7 AS is_there FROM
                                    (SELECT FROM delivery WHERE alert = $1 AND state = 'waiting' LIMIT $7) AS waiting),
                       is_new AS (SELECT (same.id IS NULL OR other.id IS NOT NULL) AS it FROM same, other),
-                      added AS (INSERT INTO delivery (alert, news, key, event, made_at)
-                                SELECT $1, $2, $3, $4, $6 FROM is_new, room WHERE is_new.it AND room.is_there
+                      added AS (INSERT INTO delivery (alert, news, key, event, made_at, trace)
+                                SELECT $1, $2, $3, $4, $6, $8 FROM is_new, room WHERE is_new.it AND room.is_there
                                 ON CONFLICT (alert, news) DO NOTHING RETURNING id),
                       left_out AS (INSERT INTO delivery_left_out (alert, since, count)
                                    SELECT $1, $6, 1 FROM is_new, room WHERE is_new.it AND NOT room.is_there
@@ -267,6 +275,7 @@ impl Tx {
             .bind(to_sql(again))
             .bind(to_sql(now))
             .bind(MOST_WAITING)
+            .bind(&delivery.trace)
             .fetch_one(&mut *self.inner)
             .await
             .map_err(StoreError::query(what))?;

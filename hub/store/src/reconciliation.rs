@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use roadstead_model::{
     Action, ApplierUid, Attempt, AttemptKind, ChangeSet, ClusterUid, Digest, DispatchSpec, Generation,
-    HubEpoch, ObjectRef, ObjectResult, Queue, ReadObject, Reason, Revision, StepTiming, Topic, Trigger,
+    HubEpoch, ObjectRef, ObjectResult, Queue, ReadObject, Reason, Revision, StepTiming, Topic, TraceContext,
+    Trigger,
 };
 use sqlx::types::Json;
 use uuid::Uuid;
@@ -112,6 +113,8 @@ pub struct Closed {
     pub change_set: ChangeSet,
     /// How many passes over its applier were asked for until then.
     pub wanted: i64,
+    /// What it was part of, where traces were made when it began.
+    pub trace: Option<TraceContext>,
 }
 
 impl Tx {
@@ -157,9 +160,9 @@ impl Tx {
         let attempt: Option<i64> = sqlx::query_scalar(
             "INSERT INTO reconciliation (applier, attempt, cluster_uid, epoch, generation, build_digest, revision, request,
                                          deletes, started_at, deadline, finished_at, reason, message, artifact_digest,
-                                         rendered_by, dispatch_digest, checked_at, trigger)
+                                         rendered_by, dispatch_digest, checked_at, trigger, trace)
              SELECT $1, last.attempt + 1, $2, hub_state.epoch, $3, $4, $5, $6, false, $7, $7, $7, $8, $9, $10, $11,
-                    last.dispatch_digest, coalesce(last.checked_at, last.finished_at), $13
+                    last.dispatch_digest, coalesce(last.checked_at, last.finished_at), $13, $14
              FROM hub_state, (SELECT * FROM reconciliation WHERE applier = $1 ORDER BY attempt DESC LIMIT 1) last
              WHERE last.dispatch_digest = $12 AND last.reason = $8 AND last.cluster_uid = $2
              RETURNING attempt",
@@ -177,6 +180,7 @@ impl Tx {
         .bind(Some(&inputs.rendered_by).filter(|by| !by.is_empty()).map(Json))
         .bind(dispatch.as_bytes().as_slice())
         .bind(inputs.trigger.map(Trigger::as_str))
+        .bind(roadstead_trace::carry().map(|trace| trace.to_string()))
         .fetch_optional(&mut *self.inner)
         .await
         .map_err(StoreError::query("record an attempt that changes nothing"))?;
@@ -235,6 +239,8 @@ impl Tx {
                     dispatch_format: dispatched::format_of(spec),
                     dispatch: stored,
                     mac: None,
+                    trace: None,
+                    started_at: None,
                 };
                 Some(self.sealer.sign(&dispatched.row()))
             }
@@ -244,8 +250,8 @@ impl Tx {
             "INSERT INTO reconciliation (applier, attempt, cluster_uid, epoch, generation, build_digest, revision,
                                          request, deletes, dispatch, started_at, deadline, finished_at, reason, message,
                                          artifact_digest, change_set, mac, dispatch_format, reads, rendered_by,
-                                         dispatch_digest, trigger, actor)
-             VALUES ($1, $16, $2, $17, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $18, $19, $20, $21, $22, $23,
+                                         dispatch_digest, trigger, trace, actor)
+             VALUES ($1, $16, $2, $17, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $18, $19, $20, $21, $22, $23, $27,
                      CASE WHEN $24 THEN (SELECT a.username || CASE WHEN a.impersonator <> ''
                                                   THEN ' (impersonated by ' || a.impersonator || ')' ELSE '' END
                                          FROM resource r JOIN audit a USING (kind, namespace, name)
@@ -279,6 +285,7 @@ impl Tx {
         .bind(inputs.trigger.is_some_and(Trigger::is_a_change))
         .bind(&WRITES[..])
         .bind(inputs.trigger == Some(Trigger::Confirmation))
+        .bind(roadstead_trace::carry().map(|trace| trace.to_string()))
         .execute(&mut *self.inner)
         .await
         .map_err(StoreError::query(what))?;
@@ -298,12 +305,12 @@ impl Tx {
         outcome: &Outcome,
         at: Timestamp,
     ) -> Result<Option<Closed>, StoreError> {
-        let closed: Option<(Json<ChangeSet>, i64)> = sqlx::query_as(
+        let closed: Option<(Json<ChangeSet>, i64, Option<String>)> = sqlx::query_as(
             "WITH unheld AS (DELETE FROM held_deletion WHERE applier = $1 AND $11)
              UPDATE reconciliation SET finished_at = $4, reason = $5, message = $6, timings = $8, health = $9,
                     change_set = coalesce(change_set, '[]') || $7
              WHERE applier = $1 AND attempt = $2 AND cluster_uid = $3 AND finished_at IS NULL
-             RETURNING change_set, coalesce((SELECT wanted FROM schedule WHERE uid = $1 AND kind = $10), 0)",
+             RETURNING change_set, coalesce((SELECT wanted FROM schedule WHERE uid = $1 AND kind = $10), 0), trace",
         )
         .bind(applier.0)
         .bind(attempt.0)
@@ -320,7 +327,10 @@ impl Tx {
         .fetch_optional(&mut *self.inner)
         .await
         .map_err(StoreError::query("close a reconciliation"))?;
-        Ok(closed.map(|(Json(change_set), wanted)| Closed { change_set, wanted }))
+        Ok(closed.map(|(Json(change_set), wanted, trace)| {
+            let trace = trace.and_then(|trace| trace.parse().ok());
+            Closed { change_set, wanted, trace }
+        }))
     }
 
     /// Keeps what an attempt has read of its cluster, as JSON: sealed, since it may be secret.

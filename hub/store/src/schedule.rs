@@ -3,11 +3,15 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use roadstead_model::{Claim, Due, Queue, ReplicaId, ResourceUid, Room, Topic};
+use roadstead_model::{Claim, Due, Queue, ReplicaId, ResourceUid, Room, Topic, TraceContext};
 use uuid::Uuid;
 
 use crate::time::{from_sql, to_sql};
 use crate::{Store, StoreError, Tx};
+
+/// Passes that one unit of work asks for and whose spans are part of its trace. A source that a thousand appliers use makes no trace of ten
+/// thousand spans: the others have its id in their log lines.
+const MOST_TRACED: usize = 100;
 
 /// A pass that is to be made.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -58,20 +62,23 @@ impl Tx {
         let uids: Vec<Uuid> = enqueued.iter().map(|one| one.uid).collect();
         let kinds: Vec<&str> = enqueued.iter().map(|one| one.queue).collect();
         let paced: Vec<bool> = enqueued.iter().map(|one| one.paced).collect();
+        let traces = traced(uids.len(), roadstead_trace::carry());
         // A pass under way may have looked before this transaction: another one follows it at once then, paced or not.
         sqlx::query(
-            "INSERT INTO schedule (uid, kind, namespace, due_at, paced_until)
-             SELECT asked.uid, asked.kind, resource.namespace, '-infinity', CASE WHEN asked.paced THEN '-infinity'::timestamptz END
-             FROM unnest($1::uuid[], $2::text[], $3::boolean[]) AS asked (uid, kind, paced)
+            "INSERT INTO schedule (uid, kind, namespace, due_at, paced_until, trace)
+             SELECT asked.uid, asked.kind, resource.namespace, '-infinity', CASE WHEN asked.paced THEN '-infinity'::timestamptz END,
+                    asked.trace
+             FROM unnest($1::uuid[], $2::text[], $3::boolean[], $4::text[]) AS asked (uid, kind, paced, trace)
              JOIN resource ON resource.uid = asked.uid
              ON CONFLICT (uid, kind) DO UPDATE
              SET due_at = CASE WHEN excluded.paced_until IS NOT NULL AND schedule.claimed_by IS NULL
                                THEN least(schedule.due_at, coalesce(schedule.paced_until, '-infinity')) ELSE '-infinity' END,
-                 wanted = schedule.wanted + 1",
+                 wanted = schedule.wanted + 1, trace = coalesce(excluded.trace, schedule.trace)",
         )
         .bind(uids)
         .bind(kinds)
         .bind(paced)
+        .bind(traces)
         .execute(&mut *self.inner)
         .await
         .map_err(StoreError::query("enqueue"))?;
@@ -79,8 +86,14 @@ impl Tx {
     }
 }
 
-/// A claim, since when it was due where that is a time, and its namespace; or when the next pass is due.
-type ClaimRow = (Option<Uuid>, i64, i32, Option<::time::OffsetDateTime>, Option<String>);
+/// A claim, since when it was due where that is a time, its namespace and its trace; or when the next pass is due.
+type ClaimRow = (Option<Uuid>, i64, i32, Option<::time::OffsetDateTime>, Option<String>, Option<String>);
+
+/// The context of each of so many passes.
+fn traced(passes: usize, trace: Option<TraceContext>) -> Vec<Option<String>> {
+    let of = |place| trace.map(|trace| if place < MOST_TRACED { trace } else { trace.unsampled() });
+    (0..passes).map(|place| of(place).map(|trace| trace.to_string())).collect()
+}
 
 fn count(places: usize) -> i64 {
     i64::try_from(places).unwrap_or(i64::MAX)
@@ -142,10 +155,11 @@ impl Store {
                   claimed AS (UPDATE schedule SET claimed_by = $2, claimed_until = $4
                               WHERE kind = $1 AND uid IN (SELECT uid FROM ranked WHERE place <= $10
                                                           UNION ALL SELECT uid FROM suspect)
-                              RETURNING uid, wanted, lost, CASE WHEN isfinite(due_at) THEN due_at END AS due_at, namespace)
-             SELECT uid, wanted, lost, due_at, namespace FROM claimed
+                              RETURNING uid, wanted, lost, CASE WHEN isfinite(due_at) THEN due_at END AS due_at, namespace,
+                                        trace)
+             SELECT uid, wanted, lost, due_at, namespace, trace FROM claimed
              UNION ALL
-             (SELECT NULL, 0, 0, due_at, NULL FROM schedule
+             (SELECT NULL, 0, 0, due_at, NULL, NULL FROM schedule
               WHERE kind = $1 AND due_at > $3 AND claimed_until IS NULL AND lost = 0 ORDER BY due_at LIMIT 1)",
         )
         .bind(queue.as_str())
@@ -162,10 +176,12 @@ impl Store {
         .await
         .map_err(StoreError::query(what))?;
         let mut due = Due::default();
-        for (uid, wanted, lost, at, namespace) in rows {
+        for (uid, wanted, lost, at, namespace, trace) in rows {
             let at = at.map(|at| from_sql(what, at)).transpose()?;
             if let Some(uid) = uid {
-                due.claims.push(Claim { uid: ResourceUid(uid), queue, wanted, lost });
+                // Whatever stands there that is none: the pass is made all the same.
+                let trace = trace.and_then(|trace| trace.parse().ok());
+                due.claims.push(Claim { uid: ResourceUid(uid), queue, wanted, lost, trace });
                 due.namespaces.push(namespace.unwrap_or_default());
                 due.waited.extend(at.and_then(|since| Duration::try_from(now.duration_since(since)).ok()));
             } else {
@@ -218,7 +234,7 @@ impl Store {
         Ok(())
     }
 
-    /// Gives a claim back. The next pass is at `next`, or at once where one was asked for meanwhile.
+    /// Gives a claim back. The next pass is at `next`, and then part of the claim's trace; or at once where one was asked for meanwhile.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -249,7 +265,8 @@ impl Store {
     ) -> Result<(), StoreError> {
         let again: Option<bool> = sqlx::query_scalar(
             "UPDATE schedule SET claimed_by = NULL, claimed_until = NULL, lost = $5,
-                    due_at = CASE WHEN wanted = $3 THEN $4::timestamptz ELSE '-infinity' END
+                    due_at = CASE WHEN wanted = $3 THEN $4::timestamptz ELSE '-infinity' END,
+                    trace = CASE WHEN wanted = $3 THEN $7::text ELSE trace END
              WHERE uid = $1 AND kind = $6 AND claimed_by = $2 RETURNING wanted <> $3",
         )
         .bind(claim.uid.0)
@@ -258,6 +275,7 @@ impl Store {
         .bind(to_sql(next))
         .bind(lost)
         .bind(claim.queue.as_str())
+        .bind(claim.trace.map(|trace| trace.to_string()))
         .fetch_optional(&self.pool)
         .await
         .map_err(StoreError::query("release a claim"))?;

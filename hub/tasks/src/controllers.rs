@@ -237,8 +237,13 @@ async fn process<C: Controller>(
     let began = Instant::now();
     let processed = async {
         match hub.schedule.leave_alone(C::QUEUE, claim).await? {
-            None => Ok((true, controller.process(hub, claim.uid).await?)),
-            Some(next) => Ok((false, next)),
+            None => {
+                let pass = controller.process(hub, claim.uid);
+                let (next, left) = roadstead_trace::pass(span_of(C::QUEUE), claim.trace, pass).await;
+                // What is left to be done is part of the same trace.
+                Ok((true, next?, left))
+            }
+            Some(next) => Ok((false, next, claim.trace)),
         }
     };
     // A connection to a server that is gone without a word would be waited for, for ever.
@@ -256,16 +261,17 @@ async fn process<C: Controller>(
             processed.await
         }
     };
-    if !matches!(processed, Ok((false, _))) {
+    if !matches!(processed, Ok((false, ..))) {
         hub.metrics.passed(C::QUEUE, claim.uid, began.elapsed(), processed.is_err());
     }
-    let (taken, next) = processed.unwrap_or_else(|error: HubError| {
+    let (taken, next, trace) = processed.unwrap_or_else(|error: HubError| {
         // What the database's outage has cut is not a fault of the object's.
         if error.outage().is_none() && !matches!(error, HubError::Unavailable(_)) {
             tracing::error!(queue = ?C::QUEUE, uid = %claim.uid, error = chain(&error), "processing an object failed");
         }
-        (true, hub.now() + RETRY)
+        (true, hub.now() + RETRY, claim.trace)
     });
+    let claim = Claim { trace, ..claim };
     let release = || give_back(hub, claim, taken, next);
     // Before the claim: who is told of that finds the place free.
     drop(place);
@@ -287,6 +293,16 @@ async fn process<C: Controller>(
             () = tokio::time::sleep(AFTER_ERROR) => {}
             () = stop.cancelled() => {}
         }
+    }
+}
+
+/// What a pass is called in a trace.
+fn span_of(queue: Queue) -> &'static str {
+    match queue {
+        Queue::Source | Queue::Generator => "source",
+        Queue::Applier => "reconcile",
+        Queue::Alert => "alert",
+        _ => "pass",
     }
 }
 

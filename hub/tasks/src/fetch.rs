@@ -8,6 +8,7 @@ use roadstead_hub_core::{Hub, HubError};
 use roadstead_model::{Queue, ResourceUid, Topic, chain};
 use roadstead_places::{Limits, Place, Places};
 use roadstead_sources::{FetchError, Outcome};
+use roadstead_trace::Span;
 use tokio_util::sync::CancellationToken;
 
 use crate::controllers::Controller;
@@ -96,11 +97,29 @@ impl Controller for Sources {
         };
         let Some(place) = self.places.try_take(job.namespace(), &job.host()) else {
             let waiting = self.places.waiting(job.namespace()) / WAITING_PER_BUSY;
+            roadstead_trace::unfinished();
             let later = u32::try_from(1 + waiting).unwrap_or(LONGEST_BUSY).min(LONGEST_BUSY);
             return Ok(hub.now() + BUSY * later);
         };
+        let mut span = Span::start("fetch");
+        job.tell(|key, value| {
+            span.set(key, value);
+            roadstead_trace::describe(key, value);
+        });
         let end = self.fetch(hub, &job, &place).await;
         drop(place);
+        let (result, failed) = match &end {
+            End::Done(Ok(Ok(Outcome::Fetched(fetched)))) => {
+                span.set("revision", fetched.revision.to_string());
+                ("fetched", false)
+            }
+            End::Done(Ok(Ok(Outcome::Unchanged(_)))) => ("unchanged", false),
+            End::Done(_) => ("failed", true),
+            End::NotWanted => ("not wanted", false),
+            End::GaveWay(_) => ("gave way", false),
+        };
+        span.result(result, failed);
+        span.end();
         if self.stop.is_cancelled() {
             // Another replica, or the next start, fetches it.
             return Ok(hub.now());

@@ -227,7 +227,7 @@ fn offline(offline: Option<v1::Offline>) -> Result<Offline> {
 
 impl From<Dispatch> for v1::Dispatch {
     fn from(dispatch: Dispatch) -> Self {
-        let Dispatch { key, spec, inventory, given, data_keys } = dispatch;
+        let Dispatch { key, spec, inventory, given, data_keys, trace } = dispatch;
         let needs = |step: &Step| spec.needs(step).into_iter().collect::<Vec<_>>();
         let steps =
             spec.steps.iter().map(|step| step_message(step.clone(), &needs(step), &spec.groups)).collect();
@@ -256,6 +256,7 @@ impl From<Dispatch> for v1::Dispatch {
             data_keys: messages(data_keys),
             health: messages(spec.health),
             guard: spec.guard.map(Into::into),
+            traceparent: trace.map_or_else(String::new, |trace| trace.to_string()),
         }
     }
 }
@@ -322,6 +323,8 @@ impl TryFrom<v1::Dispatch> for Dispatch {
         let inventory = list("inventory", dispatch.inventory, MAX_OBJECTS)?;
         let given = substitute::given(dispatch.given)?;
         let data_keys = decrypt::given(dispatch.data_keys)?;
-        Ok(Self { key, spec, inventory, given, data_keys })
+        // What is none is for nothing: the dispatch is carried out all the same.
+        let trace = dispatch.traceparent.parse().ok();
+        Ok(Self { key, spec, inventory, given, data_keys, trace })
     }
 }

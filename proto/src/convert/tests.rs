@@ -115,7 +115,8 @@ fn of(spec: DispatchSpec) -> Dispatch {
         key: Zeroizing::new(text.as_bytes().to_vec()),
     };
     let data_keys = vec![key_of("one"), key_of("other")];
-    Dispatch { key, spec, inventory: vec![backend()], given, data_keys }
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".parse().ok();
+    Dispatch { key, spec, inventory: vec![backend()], given, data_keys, trace }
 }
 
 fn dispatch() -> Dispatch {

@@ -242,6 +242,9 @@ pub struct Dispatch {
     /// variables of the objects of the hub that the groups name; not part of the digest
     #[prost(message, repeated, tag = "12")]
     pub given: ::prost::alloc::vec::Vec<GivenVariables>,
+    /// what it is part of, as W3C writes it: for log lines; empty: nothing; not part of the digest
+    #[prost(string, tag = "21")]
+    pub traceparent: ::prost::alloc::string::String,
 }
 /// How much is deleted without a person's confirmation. Beyond that the deletions wait.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -61,6 +61,7 @@ mod ssh;
 mod submodules;
 mod support_bundle;
 mod teams;
+mod traces;
 mod unseen;
 mod variables;
 mod verify;

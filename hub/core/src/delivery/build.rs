@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use roadstead_budget::Reservation;
 use roadstead_hub_store::{AtRest, BuiltGroup, CachedBuild, ReadOfBuild, Store};
-use roadstead_model::Digest;
+use roadstead_model::{Digest, Reason};
+use roadstead_trace::Span;
 use roadstead_worker::{Exchange, Job, JobError, JobLimits};
 
 use crate::clock::Clock;
@@ -174,10 +175,21 @@ impl Builds {
         order: &Order,
         asked: bool,
     ) -> Result<BuildOutcome, HubError> {
-        let mut result = Build::Cached;
-        let outcome = self.build_or_find(namespace, order, asked, &mut result).await?;
+        let (mut span, mut made) = (Span::start("build"), Build::Cached);
+        let outcome = self.build_or_find(namespace, order, asked, &mut made).await;
+        let (result, failed) = match &outcome {
+            Ok(BuildOutcome::Built(_)) => ("built", false),
+            Ok(BuildOutcome::Needs(_)) => ("needs more", false),
+            Ok(BuildOutcome::Busy(_)) => ("waits for a place", false),
+            Ok(BuildOutcome::Failed(_)) | Err(_) => (Reason::BuildFailed.as_str(), true),
+            Ok(BuildOutcome::NotInSource(_)) => (Reason::ArtifactFailed.as_str(), true),
+        };
+        span.set("cached", made == Build::Cached);
+        span.result(result, failed);
+        span.end();
+        let outcome = outcome?;
         self.meters.build(match &outcome {
-            BuildOutcome::Built(_) => result,
+            BuildOutcome::Built(_) => made,
             BuildOutcome::Needs(_) => Build::Incomplete,
             BuildOutcome::Failed(_) | BuildOutcome::NotInSource(_) => Build::Failed,
             BuildOutcome::Busy(_) => Build::Busy,
@@ -191,7 +203,7 @@ impl Builds {
         namespace: &str,
         order: &Order,
         asked: bool,
-        result: &mut Build,
+        made: &mut Build,
     ) -> Result<BuildOutcome, HubError> {
         let inputs = order.key().map_err(|error| unserializable(&error))?;
         if let Some(build) = self.at_hand(inputs).await? {
@@ -237,7 +249,7 @@ impl Builds {
             self.meters.stage(order.kind, "build", began.elapsed());
             outcome
         };
-        *result = Build::Made;
+        *made = Build::Made;
         match outcome {
             Ok(Ok(Made::Needs(needs))) => Ok(BuildOutcome::Needs(needs)),
             Ok(Ok(Made::NotInSource(why))) => Ok(BuildOutcome::NotInSource(why)),

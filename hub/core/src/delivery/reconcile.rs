@@ -17,6 +17,7 @@ use roadstead_model::{
     AttemptKind, Capabilities, ChangeSet, ClusterUid, Digest, DispatchSpec, DriftMode, Queue, Reason,
     ResourceUid, StepKind, Topic,
 };
+use roadstead_trace::Span;
 
 use crate::delivery::Delivery;
 use crate::delivery::applier::Work;
@@ -25,6 +26,7 @@ use crate::delivery::history;
 use crate::delivery::render::{self, Rendered, Rendering};
 use crate::delivery::results::AgentOf;
 use crate::delivery::seen::{ReconcileTarget, SeenApplier, Sight};
+use crate::delivery::traces::{self, Ended};
 use crate::objects::conditions::{self, RECONCILING, SUSPENDED};
 use crate::objects::{events, status, triggers};
 use crate::{HubError, log};
@@ -50,6 +52,16 @@ impl Failed {
     }
 }
 
+/// Says in the trace of the pass whose it is.
+fn describe(seen: &SeenApplier) {
+    if roadstead_trace::is_on() {
+        roadstead_trace::describe("kind", seen.stored.kind.to_string());
+        roadstead_trace::describe("namespace", seen.stored.namespace.as_str());
+        roadstead_trace::describe("name", seen.stored.name.as_str());
+        roadstead_trace::describe("cluster", seen.cluster());
+    }
+}
+
 impl Delivery {
     /// Makes one pass over an applier: does what is to be done, and tells when the next pass is due.
     ///
@@ -58,7 +70,10 @@ impl Delivery {
     /// condition and is not an error.
     pub async fn process_applier(&self, uid: ResourceUid) -> Result<Timestamp, HubError> {
         let (now, began) = (self.clock.now(), Instant::now());
+        let gather = Span::start("gather");
         let Some(Sight { seen, wanted }) = self.look(uid).await? else { return Ok(now + LONG) };
+        gather.end();
+        describe(&seen);
         if let Some(wanted) = wanted.filter(|_| !seen.situation.suspended && !seen.situation.deleting) {
             self.want(&seen, &wanted, now).await?;
         }
@@ -131,6 +146,7 @@ impl Delivery {
         now: Timestamp,
     ) -> Result<Timestamp, HubError> {
         self.store.pace(Queue::Applier, seen.stored.uid, until).await?;
+        roadstead_trace::unfinished();
         self.idle(seen, until, now).await
     }
 
@@ -216,7 +232,10 @@ impl Delivery {
         render::note_offline(&mut target.rendered_by, seen.offline);
         let built = match rendering {
             Rendering::Built(build) => build,
-            Rendering::Later(later) => return Ok(now + later),
+            Rendering::Later(later) => {
+                roadstead_trace::unfinished();
+                return Ok(now + later);
+            }
             Rendering::Reads(objects) => {
                 let steps = vec![StepKind::Read { objects }.into()];
                 let dispatch = seen.dispatch(Vec::new(), steps);
@@ -507,14 +526,29 @@ impl Delivery {
             timings: Vec::new(),
             health: BTreeMap::new(),
         };
-        if tx.finish_reconciliation(seen.situation.uid, open.attempt, cluster, &outcome, now).await?.is_some()
-        {
+        let closed =
+            tx.finish_reconciliation(seen.situation.uid, open.attempt, cluster, &outcome, now).await?;
+        if let Some(closed) = closed {
             seen.write_status(&mut tx, &mut stored, now, |status, generation| {
                 set_ready(status, ConditionStatus::False, reason, &message, generation, now);
             })
             .await?;
             tx.wake(Topic::Dispatch);
             log::applier_failed(&seen.stored, &message);
+            if let Some(trace) = closed.trace {
+                traces::ended(&Ended {
+                    trace,
+                    of: &seen.stored,
+                    cluster: seen.cluster(),
+                    attempt: open.attempt,
+                    inputs: &open.inputs,
+                    steps: &[],
+                    timings: &[],
+                    reason,
+                    came: now,
+                    recorded: now,
+                });
+            }
         }
         tx.commit().await?;
         Ok(now)

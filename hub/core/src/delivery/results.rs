@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use roadstead_api::kustomization::{InventoryEntry, ResourceInventory};
 use roadstead_api::{AnyApplier, ConditionStatus};
-use roadstead_hub_store::{AttemptInputs, Closed, Outcome, Stored};
+use roadstead_hub_store::{AttemptInputs, Closed, OpenAttempt, Outcome, Stored};
 use roadstead_model::{
     ApplierRef, AttemptKind, Capabilities, Capability, ChangeSet, Dispatch, DispatchKey, DispatchSpec,
     FoundVariables, Held, ObjectRef, ObjectResult, Queue, ReadObject, Reason, StepKind, StepTiming, chain,
@@ -20,6 +20,7 @@ use crate::delivery::history;
 use crate::delivery::holds::Waits;
 use crate::delivery::reconcile::{GRACE, set_ready, write_status};
 use crate::delivery::situation::is_held;
+use crate::delivery::traces::{self, Ended};
 use crate::delivery::variables::lookups;
 use crate::objects::conditions::{self, READY};
 use crate::objects::events;
@@ -108,12 +109,16 @@ impl Delivery {
                 // A deletion does not wait for another agent because of its Event.
                 spec.cluster_events &= session.capabilities.has(Capability::ClusterEvents);
                 session.sent.add(&key, &spec.steps);
+                if let Some(trace) = to_send.trace {
+                    traces::sent(trace, key.attempt, to_send.started, &session.name);
+                }
                 taken.push(Dispatch {
                     key,
                     spec,
                     inventory: Vec::new(),
                     given: Vec::new(),
                     data_keys: Vec::new(),
+                    trace: to_send.trace.map(|trace| traces::of_attempt(trace, to_send.attempt)),
                 });
             }
             if !some || !taken.is_empty() {
@@ -216,6 +221,18 @@ impl Delivery {
     ) -> Result<(), HubError> {
         let key = &result.key;
         let begun = self.store.open_attempt(key, session.cluster, session.id).await?;
+        let trace = begun.as_ref().and_then(|begun| begun.trace).filter(|_| roadstead_trace::is_on());
+        let trace = trace.map(|trace| traces::of_attempt(trace, key.attempt));
+        roadstead_trace::within(trace, self.record_result(session, result, begun)).await
+    }
+
+    async fn record_result(
+        &self,
+        session: &Session,
+        result: &DispatchResult,
+        begun: Option<OpenAttempt>,
+    ) -> Result<(), HubError> {
+        let key = &result.key;
         if begun.as_ref().is_none_or(|begun| !begun.is_current) {
             self.sessions.must_be_current(session).await?;
         }
@@ -270,7 +287,7 @@ impl Delivery {
         let outcome = Outcome { health, timings, ..outcome(result, &inputs, &spec) };
         let closed =
             tx.finish_reconciliation(key.applier, key.attempt, session.cluster, &outcome, now).await?;
-        let Some(Closed { change_set, wanted }) = closed else { return Ok(()) };
+        let Some(Closed { change_set, wanted, .. }) = closed else { return Ok(()) };
         if let Some(held) = &held {
             tx.hold_deletion(key.applier, held, now).await?;
         }
@@ -344,6 +361,20 @@ impl Delivery {
             tx.enqueue(Queue::Applier, &[stored.uid]).await?;
         }
         tx.commit().await?;
+        if let Some(trace) = begun.trace {
+            traces::ended(&Ended {
+                trace,
+                of: &stored,
+                cluster: &session.name,
+                attempt: key.attempt,
+                inputs: &inputs,
+                steps: &spec.steps,
+                timings: &outcome.timings,
+                reason: outcome.reason,
+                came: now,
+                recorded: self.clock.now(),
+            });
+        }
         let took = since(inputs.started, now);
         if inputs.kind == AttemptKind::Apply {
             self.meters.reconciled(stored.uid, took);

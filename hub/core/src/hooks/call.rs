@@ -186,6 +186,8 @@ impl Hooks {
     /// Where nothing could be looked up.
     pub async fn act(&self, called: Called, proven: Proven, req: Value) -> Result<Acted, HubError> {
         let receiver = called.shown();
+        roadstead_trace::describe("namespace", called.stored.namespace.as_str());
+        roadstead_trace::describe("name", called.stored.name.as_str());
         // What so many objects say is in memory for few calls at once.
         let _place = self.evaluations.acquire().await;
         let (candidates, mut failed) = self.candidates(&called).await?;
@@ -198,6 +200,8 @@ impl Hooks {
         let (objects, why) = self.wake(&stored, chosen, &origin).await;
         failed = failed.or(why);
         let acted = Acted { objects, in_full: failed.is_none() };
+        roadstead_trace::describe("objects", objects);
+        roadstead_trace::describe("result", if acted.in_full { "acted" } else { "not in full" });
         if let Some(error) = failed {
             tracing::error!(receiver, objects, error, "a call of a Receiver is not acted on in full");
         } else {

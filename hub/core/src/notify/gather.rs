@@ -277,6 +277,7 @@ impl Notifier {
                     news,
                     key: *event.key().as_bytes(),
                     event: told,
+                    trace: None,
                 });
             }
         }

@@ -201,7 +201,7 @@ impl Notifier {
         }
         self.store.begin_attempt(delivery.id, &spec.provider_ref.name, self.clock.now()).await?;
         let came = match event {
-            Some(event) => self.send(alert, way, delivery, event).await?,
+            Some(event) => self.send_traced(alert, way, delivery, event).await?,
             None => Came::Failed("this version cannot read the event".to_owned()),
         };
         let now = self.clock.now();
@@ -233,6 +233,31 @@ impl Notifier {
                 Ok(self.store.told_of_failure(alert.uid, &delivery.event["involvedObject"]).await?)
             }
         }
+    }
+
+    /// Sends an event as part of what it comes of, which is not the pass at hand.
+    async fn send_traced(
+        &self,
+        alert: &Stored,
+        way: &Way,
+        delivery: &Delivery,
+        event: Event,
+    ) -> Result<Came, HubError> {
+        let Some(trace) = delivery.trace else { return self.send(alert, way, delivery, event).await };
+        let sending = async {
+            roadstead_trace::keep();
+            roadstead_trace::describe("namespace", alert.namespace.as_str());
+            roadstead_trace::describe("name", alert.name.as_str());
+            let came = self.send(alert, way, delivery, event).await;
+            let result = match &came {
+                Ok(Came::Sent(_)) => "sent",
+                Ok(Came::Again { .. }) => "again",
+                Ok(Came::Failed(_)) | Err(_) => "failed",
+            };
+            roadstead_trace::describe("result", result);
+            came
+        };
+        roadstead_trace::pass("notification", Some(trace), sending).await.0
     }
 
     async fn send(

@@ -129,6 +129,7 @@ impl Notifier {
             }
             let told = event.told_by(&spec, cluster);
             deliveries.push(NewDelivery {
+                trace: news.trace.clone(),
                 alert: uid,
                 news: news.id,
                 key: *event.key().as_bytes(),

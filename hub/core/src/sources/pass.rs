@@ -91,6 +91,13 @@ impl FetchJob {
         &self.seen.namespace
     }
 
+    /// Which source it is, for its trace.
+    pub fn tell(&self, mut each: impl FnMut(&'static str, &str)) {
+        each("kind", &self.seen.kind.to_string());
+        each("namespace", &self.seen.namespace);
+        each("name", &self.seen.name);
+    }
+
     /// The revision that need not be fetched again.
     pub(crate) fn known(&self) -> Option<&Revision> {
         self.known.as_ref()
