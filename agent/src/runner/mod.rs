@@ -619,7 +619,7 @@ impl<C: Cluster> Runner<C> {
             tracing::debug!(applier = %dispatch.spec.applier, "its builds are too large to be kept: what others change is corrected by dispatches only");
             return None;
         };
-        // What is corrected later is no part of what led to the dispatch.
+        // What is corrected later does not belong to what led to the dispatch.
         let kept = Dispatch { inventory: Vec::new(), trace: None, ..dispatch.clone() };
         Some(LastApplied::new(kept, builds))
     }

@@ -31,7 +31,7 @@ pub struct TraceContext {
     pub sampled: bool,
 }
 
-/// Why a text is no context of a trace. What it was is not told: it came from anywhere.
+/// Why a text is not the context of a trace. What it was is not told: it came from anywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a traceparent: 00-TRACE-SPAN-FLAGS in lower-case hexadecimal digits, neither id all zeros")]
 pub struct BadTraceparent;

@@ -142,7 +142,7 @@ impl Exporter {
                 return Err(not_taken(status));
             }
             let body = Limited::new(answer.into_body(), ANSWER).collect().await;
-            Ok(body.map(|body| body.to_bytes()).unwrap_or_default())
+            Ok(body.map(http_body_util::Collected::to_bytes).unwrap_or_default())
         };
         let slow = || NotTaken { why: format!("it did not answer within {PATIENCE:?}"), again: true };
         let answer = timeout(PATIENCE, exchanged).await.map_err(|_| slow())??;

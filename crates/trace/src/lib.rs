@@ -2,7 +2,7 @@
 //!
 //! Work is done [within](pass) a context, which it hands on with [`carry`] wherever the chain crosses a row of the database or the link
 //! to an agent. Spans of a pass are kept until it ends, and are dropped where nothing came of it: a look at something that stands as it
-//! should is no trace. Without [`start`] there is nothing of all this: no context is made, none is written anywhere, and no span is kept.
+//! should leaves no trace. Without [`start`] there is nothing of all this: contexts are neither made nor written anywhere, and spans are not kept.
 //!
 //! Like log lines, spans are the process's: so what collects them is one for the process.
 

@@ -190,7 +190,7 @@ impl Scope {
 
     pub(crate) fn note_unfinished(&self) {
         self.is_unfinished.store(true, Ordering::Relaxed);
-        // The next pass is beside this one, which is no span where nothing else came of it, or under it, the first of its trace.
+        // The next pass is beside this one, which has no span where nothing else came of it, or under it, the first of its trace.
         if !self.is_asked_for {
             self.keep();
         }

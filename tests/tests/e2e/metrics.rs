@@ -138,7 +138,7 @@ async fn prometheus_sees_what_is_applied_and_what_fails() -> Result<()> {
         ("Kustomization", "build"),
         ("Kustomization", "dispatch"),
         ("Kustomization", "apply"),
-        ("Kustomization", "wait"),
+        ("Kustomization", "validate"),
     ] {
         let count = format!("roadstead_stage_duration_seconds_count{{kind=\"{kind}\",stage=\"{stage}\"}}");
         expect("its stages are seen", &count, &|_, value| value >= 1.0).await?;

@@ -34,11 +34,14 @@ enum Answers {
     Hangs,
 }
 
+/// The head and the body of each request.
+type Posts = Vec<(String, Vec<u8>)>;
+
 #[derive(Clone)]
 struct Collector {
     url: String,
     answers: Arc<Mutex<Answers>>,
-    got: Arc<Mutex<Vec<(String, Vec<u8>)>>>,
+    got: Arc<Mutex<Posts>>,
 }
 
 impl Collector {
@@ -83,7 +86,7 @@ impl Collector {
         *self.answers.lock().unwrap_or_else(PoisonError::into_inner) = answers;
     }
 
-    fn got(&self) -> Vec<(String, Vec<u8>)> {
+    fn got(&self) -> Posts {
         self.got.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
