@@ -106,16 +106,6 @@ impl Engine {
         }
     }
 
-    /// An engine with a client of its own.
-    ///
-    /// # Errors
-    /// When no client can be made of the configuration, say because its CA does not parse.
-    pub fn from_config(mut config: kube::Config, options: Options) -> Result<Self, kube::Error> {
-        // The engine retries by its own rules, within its own time.
-        config.default_retry = false;
-        Ok(Self::new(kube::Client::try_from(config)?, options))
-    }
-
     /// The same engine acting as `account`: user `system:serviceaccount:NAMESPACE:NAME`, with the groups that the
     /// apiserver gives every service account.
     #[must_use]

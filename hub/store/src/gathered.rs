@@ -484,7 +484,7 @@ impl Tx {
         Ok(())
     }
 
-    /// Has an Alert send a message of its own, which is no news of an object. Left out where too many wait.
+    /// Has an Alert send a message that is about more than one object. Left out where too many wait.
     ///
     /// # Errors
     /// Where the database refuses.
