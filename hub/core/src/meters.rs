@@ -11,7 +11,7 @@ use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
-use roadstead_api::KindId;
+use roadstead_api::{KindId, PipelineRole};
 use roadstead_meters::{Open, QUICK, SLOW, StatusClass, Table, Times};
 use roadstead_model::{Queue, ResourceUid, Stage, StepTiming};
 use roadstead_sources::{FetchError, Outcome};
@@ -58,13 +58,21 @@ impl Default for Meters {
         for queue in Queue::ALL {
             let _ = waits.get_or_create(&OfQueue { queue: queue.as_str() });
         }
+        let stages = Family::<OfStage, Times, Slow>::new_with_constructor(Slow);
+        let fetches = Family::<OfFetch, Counter>::default();
+        for kind in KindId::of_role(PipelineRole::Source).map(|kind| kind.get().kind) {
+            let _ = stages.get_or_create(&OfStage { kind, stage: "fetch" });
+            for result in ["unchanged", "fetched", "failed"] {
+                let _ = fetches.get_or_create(&OfFetch { kind, result });
+            }
+        }
         Self {
             passes: Family::new_with_constructor(Durations),
             failures,
             waits,
-            stages: Family::new_with_constructor(Slow),
+            stages,
             builds: Table::default(),
-            fetches: Family::default(),
+            fetches,
             fetched: Family::default(),
             sessions: Gauge::default(),
             sessions_begun: Counter::default(),
