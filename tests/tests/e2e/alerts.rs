@@ -98,3 +98,69 @@ async fn what_fails_on_a_cluster_and_that_it_is_over_is_told() -> Result<()> {
     ensure!(told.len() == all, "an event was told twice: {told:?}");
     Ok(())
 }
+
+#[tokio::test]
+async fn a_silence_keeps_back_what_fails_until_it_is_over() -> Result<()> {
+    let sink = Sink::start().await?;
+    let url = &sink.url;
+    let setup = HubSetup::new("silences").await?.arg("--allow-network=notify=127.0.0.1/32");
+    let fleet = Fleet::start_on(setup).await?;
+    fleet
+        .apply(&format!(
+            "apiVersion: notification.toolkit.fluxcd.io/v1beta3\nkind: Provider\nmetadata: {{name: hook}}\nspec: {{type: generic, \
+             address: '{url}/flux'}}\n---\napiVersion: notification.toolkit.fluxcd.io/v1beta3\nkind: Alert\nmetadata: {{name: all}}\n\
+             spec:\n  providerRef: {{name: hook}}\n  eventSeverity: error\n  eventSources: [{{kind: Kustomization, name: '*'}}]\n---\n\
+             apiVersion: fleet.roadstead.dev/v1alpha1\nkind: Silence\nmetadata: {{name: move}}\n\
+             spec: {{reason: the database moves, until: '2100-01-01T00:00:00Z', objects: [{{kind: Kustomization, name: app}}]}}\n"
+        ))
+        .await?;
+    let listed = fleet.run(&["get", "silences"]).await?;
+    ensure!(
+        listed.contains("AUTHOR") && listed.contains("admin") && listed.contains("the database moves"),
+        "{listed}"
+    );
+    let refused = "apiVersion: fleet.roadstead.dev/v1alpha1\nkind: Silence\nmetadata: {name: endless}\nspec: {reason: none}\n";
+    let error = fleet.apply(refused).await.err().context("a Silence without an end is refused")?;
+    ensure!(format!("{error:#}").contains("spec.until says when it ends"), "{error:#}");
+    let bad =
+        Commit::new().file("config.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: 'No Name'}\n");
+    fleet.repository("app", &bad).await?;
+    fleet.apply(&kustomization("app", "app", ".", &[])).await?;
+    let path = "jsonpath={.status.conditions[?(@.type=='Ready')].status}";
+    eventually("app fails", PATIENCE, async || {
+        let ready = fleet.run(&["get", "kustomization", "app", "-o", path]).await?;
+        ensure!(ready == "False", "{ready:?}");
+        Ok(())
+    })
+    .await?;
+    // What happens to another one is told, and all that happened before it is sorted by then.
+    fleet.apply(&kustomization("other", "app", ".", &[])).await?;
+    let of = |name: &str| {
+        let events = sink.got().into_iter().map(|(_, event)| event);
+        events.filter(|event| event["involvedObject"]["name"] == name).collect::<Vec<_>>()
+    };
+    eventually("other is told", PATIENCE, || {
+        let told = !of("other").is_empty();
+        async move {
+            ensure!(told, "not told");
+            Ok(())
+        }
+    })
+    .await?;
+    ensure!(of("app").is_empty(), "{:?}", of("app"));
+    fleet.run(&["delete", "silence", "move"]).await?;
+    let over = told(&sink, "info", &["SilenceEnded"]).await?;
+    let message = over["message"].as_str().unwrap_or_default();
+    ensure!(
+        message.starts_with("Silence 'move' is over\n") && message.contains("- Kustomization/apps/app"),
+        "{over}"
+    );
+    eventually("app is told", PATIENCE, || {
+        let told = of("app");
+        async move {
+            ensure!(told.iter().any(|event| event["severity"] == "error"), "{told:?}");
+            Ok(())
+        }
+    })
+    .await
+}

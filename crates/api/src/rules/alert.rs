@@ -247,7 +247,7 @@ mod tests {
             match expected {
                 None => assert_eq!(first, None, "{spec}"),
                 Some(start) => {
-                    assert!(first.as_deref().is_some_and(|first| first.starts_with(start)), "{first:?}")
+                    assert!(first.as_deref().is_some_and(|first| first.starts_with(start)), "{first:?}");
                 }
             }
         }
