@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use roadstead_model::{DeliveryFilter, ResourceUid, TraceContext, Visible};
 use serde_json::Value;
 
+use crate::gathered::MOST_KEPT;
 use crate::incident::{MAX_SHOWN, MOST_OPEN};
 use crate::time::{from_sql, to_sql};
 use crate::{Store, StoreError};
@@ -225,10 +226,12 @@ impl Store {
         sqlx::query(
             "DELETE FROM delivery_left_out WHERE alert = $1
              AND NOT EXISTS (SELECT FROM delivery WHERE delivery.alert = $1 AND state = 'waiting')
-             AND (SELECT count(*) FROM incident WHERE incident.alert = $1 AND ended_at IS NULL) < $2",
+             AND (SELECT count(*) FROM incident WHERE incident.alert = $1 AND ended_at IS NULL) < $2
+             AND (SELECT count(*) FROM gathered WHERE gathered.alert = $1) < $3",
         )
         .bind(alert.0)
         .bind(MOST_OPEN)
+        .bind(MOST_KEPT)
         .execute(&self.pool)
         .await
         .map_err(StoreError::query(what))?;

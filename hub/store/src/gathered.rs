@@ -13,7 +13,7 @@ use crate::time::{from_sql, to_sql};
 use crate::{Store, StoreError, Tx};
 
 /// Objects of one Alert that fail, and whose failures are kept, at most: more are counted as left out. Each has an event of some KiB.
-const MOST_KEPT: i64 = 1_000;
+pub(crate) const MOST_KEPT: i64 = 1_000;
 /// Silences of a namespace that count, by their names: some KiB each.
 const MOST_SILENCES: i64 = 100;
 /// Objects that are named in a sum.

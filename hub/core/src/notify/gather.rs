@@ -4,6 +4,7 @@
 //! if it had happened then. What an Alert told before is told to be over also in a Silence: nothing stays open that is not.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use roadstead_api::{AlertSpec, CronSchedule, KindId, Provider, SilenceSpec, SilencedObject, Times};
@@ -22,16 +23,19 @@ use crate::notify::{LOGGER, Notifier};
 /// Failures that are told in one unit of work: each of 30 KiB at most, held twice, and there are 16 passes at once, which makes 20 MiB.
 const BATCH: i64 = 20;
 
-/// A Silence that keeps back what happens.
-struct Active {
+/// A Silence that is in force.
+pub(super) struct Active {
     name: String,
     spec: SilenceSpec,
     until: Timestamp,
 }
 
+/// The Silences of a namespace that are in force.
+pub(super) type InForce = Vec<Arc<Active>>;
+
 /// Where what an Alert hears goes in the place of being sent.
 pub(super) struct Gathering {
-    silences: Vec<Active>,
+    silences: InForce,
     digest: Option<CronSchedule>,
     /// Whether anything was gathered before.
     pub(super) has_some: bool,
@@ -48,17 +52,16 @@ pub(super) struct Place<'a> {
 }
 
 impl Gathering {
-    /// Of an Alert, now.
+    /// Of an Alert, while those are in force in its namespace.
     pub(super) async fn of(
         tx: &mut Tx,
         alert: &Stored,
         digest: Option<CronSchedule>,
-        now: Timestamp,
+        in_force: &InForce,
     ) -> Result<Self, HubError> {
-        let stored = tx.silences(&alert.namespace, now).await?;
         let has_some = !tx.gathered_for(alert.uid).await?.is_empty();
-        let silences = stored.into_iter().filter_map(|silence| active(silence, &alert.name, now)).collect();
-        Ok(Self { silences, digest, has_some })
+        let is_for = |silence: &&Arc<Active>| silence.spec.is_for_alert(&alert.name);
+        Ok(Self { silences: in_force.iter().filter(is_for).cloned().collect(), digest, has_some })
     }
 
     /// Whether nothing is gathered, and nothing was.
@@ -86,22 +89,35 @@ impl Gathering {
         let until = self.first_end()?;
         let named: Vec<String> =
             self.silences.iter().take(5).map(|silence| format!("'{}'", silence.name)).collect();
-        let what = if self.silences.len() == 1 { "Silence" } else { "Silences" };
-        Some(format!(
-            "{what} {} kept back what it is for until {}",
-            named.join(", "),
-            roadstead_api::Time(until)
-        ))
+        let (named, until) = (named.join(", "), roadstead_api::Time(until));
+        Some(if self.silences.len() == 1 {
+            format!("Silence {named} is in force until {until}")
+        } else {
+            format!("Silences {named} are in force, the first until {until}")
+        })
     }
 }
 
-fn active(silence: StoredSilence, alert: &str, now: Timestamp) -> Option<Active> {
+/// The Silences of a namespace that are in force now.
+pub(super) async fn in_force(tx: &mut Tx, namespace: &str, now: Timestamp) -> Result<InForce, HubError> {
+    let stored = tx.silences(namespace, now).await?;
+    if stored.is_empty() {
+        return Ok(InForce::new());
+    }
+    // Off the threads that serve others: the times of schedules are searched for.
+    let found = tokio::task::spawn_blocking(move || {
+        stored.into_iter().filter_map(|silence| active(silence, now)).map(Arc::new).collect()
+    });
+    Ok(found.await.unwrap_or_default())
+}
+
+fn active(silence: StoredSilence, now: Timestamp) -> Option<Active> {
     let StoredSilence { name, created_at, spec } = silence;
     // One that an older or newer version stored, and that cannot be read, keeps nothing back.
     let spec: SilenceSpec = serde_json::from_value(spec)
         .inspect_err(|error| tracing::warn!(target: LOGGER, name, %error, "a Silence cannot be read, and silences nothing"))
         .ok()?;
-    let until = spec.silences_until(created_at, now).filter(|_| spec.is_for_alert(alert))?;
+    let until = spec.silences_until(created_at, now)?;
     Some(Active { name, spec, until })
 }
 
@@ -179,7 +195,8 @@ impl Notifier {
             let mut tx = self.store.begin().await?;
             tx.hold_incidents(alert.uid).await?;
             let schedule = digest.as_ref().map(|(_, schedule)| schedule.clone());
-            let gathering = Gathering::of(&mut tx, alert, schedule, now).await?;
+            let in_force = in_force(&mut tx, &alert.namespace, now).await?;
+            let gathering = Gathering::of(&mut tx, alert, schedule, &in_force).await?;
             let mut is_done = true;
             if gathering.has_some {
                 is_done = self.end_silences(&mut tx, alert, spec, &gathering, now).await?;

@@ -13,7 +13,7 @@ use roadstead_notify::{Cause, Event, Incident, Involved, Pace, Stage, Step};
 use serde_json::json;
 
 use crate::HubError;
-use crate::notify::gather::Gathering;
+use crate::notify::gather::{Gathering, in_force};
 use crate::notify::{LOGGER, Notifier};
 
 /// Incidents that are looked at in one unit of work: each has an event of 30 KiB at most, held three times, and there are 16 passes at once, which
@@ -105,7 +105,8 @@ impl Notifier {
             tx.settle_members(alert.uid, now).await?;
             let due = tx.due_incidents(alert.uid, now, BATCH).await?;
             let mut is_done = i64::try_from(due.len()).is_ok_and(|count| count < BATCH);
-            let gathering = Gathering::of(&mut tx, alert, None, now).await?;
+            let in_force = in_force(&mut tx, &alert.namespace, now).await?;
+            let gathering = Gathering::of(&mut tx, alert, None, &in_force).await?;
             for open in due {
                 is_done &= pass.look(&mut tx, open, &gathering, now).await?;
             }

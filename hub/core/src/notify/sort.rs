@@ -12,7 +12,7 @@ use roadstead_notify::{Event, Selector};
 use serde_json::json;
 
 use crate::HubError;
-use crate::notify::gather::{Gathering, ToGather, about};
+use crate::notify::gather::{Gathering, InForce, ToGather, about, in_force};
 use crate::notify::incidents::Heard;
 use crate::notify::{LOGGER, Notifier};
 
@@ -29,8 +29,33 @@ struct Batch {
     now: Timestamp,
 }
 
+/// Namespaces whose Silences are held at once: those of one are some 800 KiB at most.
+const MOST_NAMESPACES: usize = 8;
+
+/// What was asked while a batch is sorted.
+#[derive(Default)]
+struct Asked {
+    may: Known,
+    /// The Silences in force, by namespace.
+    silences: BTreeMap<String, InForce>,
+}
+
 /// What Alerts may be told of, as far as it was asked.
 pub(super) type Known = BTreeMap<(ResourceUid, String), bool>;
+
+impl Asked {
+    async fn in_force(&mut self, tx: &mut Tx, namespace: &str, now: Timestamp) -> Result<&InForce, HubError> {
+        if !self.silences.contains_key(namespace) {
+            // A tenant with many Alerts has its Silences read once.
+            if self.silences.len() >= MOST_NAMESPACES {
+                self.silences.clear();
+            }
+            let found = in_force(tx, namespace, now).await?;
+            self.silences.insert(namespace.to_owned(), found);
+        }
+        Ok(&self.silences[namespace])
+    }
+}
 
 impl Notifier {
     /// Sorts the events that wait for it; true where there may be more.
@@ -52,9 +77,9 @@ impl Notifier {
             }
         }
         let batch = Batch { news, events, now };
-        let (mut woken, mut may) = (Vec::new(), BTreeMap::new());
+        let (mut woken, mut asked) = (Vec::new(), Asked::default());
         for (uid, heard) in listening {
-            if self.sort_to(&mut tx, uid, &batch, heard, &mut may).await? {
+            if self.sort_to(&mut tx, uid, &batch, heard, &mut asked).await? {
                 woken.push(uid);
             }
         }
@@ -71,7 +96,7 @@ impl Notifier {
         uid: ResourceUid,
         batch: &Batch,
         heard: Vec<usize>,
-        may: &mut Known,
+        asked: &mut Asked,
     ) -> Result<bool, HubError> {
         let Some(alert) = self.store.get_by_uid(uid).await? else { return Ok(false) };
         if alert.kind != KindId::Alert || alert.deletion_timestamp.is_some() {
@@ -81,7 +106,8 @@ impl Notifier {
         let Ok(Alert { spec, .. }) = alert.decode::<Alert>() else { return Ok(false) };
         let groups = spec.group.is_some();
         let digest = self.digest_of(&alert, &spec).await?.map(|(_, digest)| digest);
-        let gathering = Gathering::of(tx, &alert, digest, batch.now).await?;
+        let in_force = asked.in_force(tx, &alert.namespace, batch.now).await?;
+        let gathering = Gathering::of(tx, &alert, digest, in_force).await?;
         if groups || !gathering.is_idle() {
             tx.hold_incidents(uid).await?;
         }
@@ -104,7 +130,7 @@ impl Notifier {
                 changed = true;
                 continue;
             }
-            if !matches.contains(&index) || !self.may_hear(&alert, event, may).await? {
+            if !matches.contains(&index) || !self.may_hear(&alert, event, &mut asked.may).await? {
                 continue;
             }
             if let Some(place) = gathering.keeps(about(event, cluster, &news.labels)) {

@@ -84,7 +84,7 @@ async fn a_silence_keeps_back_what_happens_and_sums_it_up_at_its_end() -> Result
     let told = quiet.at(10).await?;
     ensure!(told[1..] == ["api fails", "web is well"], "{told:?}");
     let (reason, message) = quiet.0.is_ready().await?;
-    let says = format!("Silence 'move' kept back what it is for until {}", quiet.time(3_600));
+    let says = format!("Silence 'move' is in force until {}", quiet.time(3_600));
     ensure!(reason == "Succeeded" && message.contains(&says), "{reason}: {message}");
     ensure!(quiet.at(3_599).await?.len() == 3);
     let told = quiet.at(3_600).await?;
@@ -173,6 +173,31 @@ async fn incidents_wait_for_the_end_of_a_silence_and_are_resolved_in_it() -> Res
     ensure!(news.len() == 3 && news.contains(&"db fails"), "{told:?}");
     ensure!(news.iter().any(|line| line.starts_with("Silence 'move' of ")), "{told:?}");
     ensure!(news.iter().any(|line| line.starts_with("Still fails on 1 cluster, for 1h")), "{told:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn there_is_an_end_of_what_is_kept_and_it_is_told() -> Result<()> {
+    let quiet = Quiet::new("generic", &[]).await?;
+    let site = &quiet.0.site;
+    site.apply(quiet.silence(3_600, json!({}))).await?;
+    for batch in 0..11 {
+        let mut tx = site.store.begin().await?;
+        for number in 0..100 {
+            tx.tell(news("apps", &format!("web-{batch}-{number}"), "it fails", "error"));
+        }
+        tx.commit().await?;
+    }
+    quiet.at(0).await?;
+    ensure!(count(site, "SELECT count(*) FROM gathered").await? == 1_000);
+    for _ in 0..2 {
+        quiet.0.pass().await?;
+        let (reason, message) = quiet.0.is_ready().await?;
+        ensure!(
+            reason == "NotificationDispatchFailed" && message.contains("100 of them were left out"),
+            "{message}"
+        );
+    }
     Ok(())
 }
 
