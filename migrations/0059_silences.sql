@@ -29,3 +29,13 @@ CREATE TABLE digest (
     provider uuid        PRIMARY KEY REFERENCES resource (uid) ON DELETE CASCADE,
     told_at  timestamptz NOT NULL
 );
+
+-- Whether an object that an Alert told of fails still, by how it is now: it is there, its condition is not met, and the Alert listens to it.
+CREATE FUNCTION still_fails(of_alert uuid, of_group text, of_kind text, of_namespace text, of_name text, of_condition text)
+RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT FROM resource WHERE api_group = of_group AND kind = of_kind AND namespace = of_namespace AND name = of_name
+                   AND NOT coalesce(object #> '{status,conditions}' @> jsonb_build_array(
+                           jsonb_build_object('type', of_condition, 'status', 'True')), false))
+       AND EXISTS (SELECT FROM alert_source AS source WHERE source.alert = of_alert AND source.kind = of_kind
+                   AND source.namespace IN (of_namespace, '*') AND source.name IN (of_name, '*'))
+$$;

@@ -10,8 +10,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
-use roadstead_meters::{Label, Process, QUICK, SLOW, StatusClass, Table, Times, signed};
-use roadstead_model::Stage;
+use roadstead_meters::{Label, Process, QUICK, SLOW, StatusClass, Table, Times, label, signed};
+use roadstead_model::{Stage, StepTiming};
 use roadstead_proto::Finished;
 
 pub(crate) use apiserver::CountRequests;
@@ -65,32 +65,24 @@ impl std::fmt::Debug for Look {
 /// What an agent has to do at the moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Load {
-    /// Dispatches that it is at, those that wait among them.
+    /// Dispatches that it has taken and not ended.
     pub(crate) running: usize,
     /// Those that have waited for their turn for more than a moment, and those that wait for the end of the one before.
     pub(crate) waiting: usize,
     /// Appliers that it has applied something for.
     pub(crate) appliers: usize,
-    /// Their objects, and those of them that it watches.
+    /// The objects that these own.
     pub(crate) objects: usize,
-    /// See there.
+    /// Those of them that it watches.
     pub(crate) watched: usize,
 }
 
-/// How a dispatch ended.
-#[derive(Debug, Clone, Copy)]
-enum Ended {
-    Succeeded,
-    Failed,
-    Cancelled,
-}
-
-impl Label for Ended {
-    const NAME: &'static str = "result";
-    const VALUES: &'static [&'static str] = &["succeeded", "failed", "cancelled"];
-
-    fn index(self) -> usize {
-        self as usize
+label! {
+    /// How a dispatch ended.
+    enum Ended of "result" {
+        Succeeded = "succeeded",
+        Failed = "failed",
+        Cancelled = "cancelled",
     }
 }
 
@@ -98,13 +90,15 @@ impl Label for Ended {
 #[derive(Debug, Clone, Copy)]
 struct OfStage(Stage);
 
-impl OfStage {
-    const ALL: [Stage; 5] = [Stage::Finish, Stage::Validate, Stage::Apply, Stage::Prune, Stage::Wait];
-}
-
 impl Label for OfStage {
     const NAME: &'static str = "stage";
-    const VALUES: &'static [&'static str] = &["finish", "validate", "apply", "prune", "wait"];
+    const VALUES: &'static [&'static str] = &[
+        Stage::Finish.as_str(),
+        Stage::Validate.as_str(),
+        Stage::Apply.as_str(),
+        Stage::Prune.as_str(),
+        Stage::Wait.as_str(),
+    ];
 
     fn index(self) -> usize {
         self.0 as usize
@@ -125,12 +119,8 @@ impl Meters {
             Some(_) => Ended::Failed,
         };
         self.0.dispatches.at(ended, ()).inc();
-        for stage in OfStage::ALL {
-            let of_stage = finished.timings.iter().filter(|timing| timing.stage == stage);
-            let spent = of_stage.map(|timing| timing.micros).reduce(u64::saturating_add);
-            if let Some(micros) = spent {
-                self.0.stages.at(OfStage(stage), ()).observe(std::time::Duration::from_micros(micros));
-            }
+        for (stage, took) in StepTiming::by_stage(&finished.timings) {
+            self.0.stages.at(OfStage(stage), ()).observe(took);
         }
     }
 
@@ -248,8 +238,8 @@ mod tests {
 
     #[test]
     fn stages_have_the_names_of_their_index() {
-        let names = OfStage::ALL.map(|stage| OfStage::VALUES[OfStage(stage).index()].to_owned());
-        assert_eq!(names, OfStage::ALL.map(|stage| format!("{stage:?}").to_lowercase()));
+        let names = Stage::ALL.map(|stage| OfStage::VALUES[OfStage(stage).index()]);
+        assert_eq!(names, Stage::ALL.map(Stage::as_str));
     }
 
     /// What is shipped for monitoring asks for what there is.

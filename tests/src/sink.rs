@@ -1,7 +1,7 @@
 //! A service that Alerts send to, which answers as a test tells it.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
 use serde_json::Value;
@@ -25,7 +25,8 @@ pub struct Sink {
     /// Its address.
     pub url: String,
     answers: Arc<Mutex<VecDeque<Answer>>>,
-    got: Arc<Mutex<Vec<(String, Value)>>>,
+    otherwise: Arc<Mutex<Answer>>,
+    got: Arc<Mutex<Vec<(String, Vec<u8>)>>>,
 }
 
 impl Sink {
@@ -36,7 +37,8 @@ impl Sink {
     pub async fn start() -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}", listener.local_addr()?);
-        let sink = Self { url, answers: Arc::default(), got: Arc::default() };
+        let otherwise = Arc::new(Mutex::new(Answer::Http(200, "", "")));
+        let sink = Self { url, answers: Arc::default(), otherwise, got: Arc::default() };
         let shared = sink.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -59,16 +61,9 @@ impl Sink {
             // Whoever only asks for something sends none.
             let mut body = vec![0; length.map_or(Ok(0), str::parse)?];
             stream.read_exact(&mut body).await?;
-            self.got
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push((head, serde_json::from_slice(&body).unwrap_or_default()));
-            let answer = self
-                .answers
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .pop_front()
-                .unwrap_or(Answer::Http(200, "", ""));
+            locked(&self.got).push((head, body));
+            let next = locked(&self.answers).pop_front();
+            let answer = next.unwrap_or_else(|| locked(&self.otherwise).clone());
             match answer {
                 Answer::Http(status, headers, body) => {
                     let length = body.len();
@@ -89,13 +84,25 @@ impl Sink {
 
     /// What it answers next, in this order.
     pub fn answers(&self, answers: &[Answer]) {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner).extend(answers.iter().cloned());
+        locked(&self.answers).extend(answers.iter().cloned());
+    }
+
+    /// What it answers from now on, where nothing else was said.
+    pub fn answers_always(&self, answer: Answer) {
+        *locked(&self.otherwise) = answer;
     }
 
     /// What it was sent: each head, in lower case, and body.
     #[must_use]
+    pub fn posts(&self) -> Vec<(String, Vec<u8>)> {
+        locked(&self.got).clone()
+    }
+
+    /// The same, with bodies that are JSON.
+    #[must_use]
     pub fn got(&self) -> Vec<(String, Value)> {
-        self.got.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let read = |body: Vec<u8>| serde_json::from_slice(&body).unwrap_or_default();
+        self.posts().into_iter().map(|(head, body)| (head, read(body))).collect()
     }
 
     /// The `message` of each.
@@ -104,4 +111,8 @@ impl Sink {
         let text = |(_, body): (String, Value)| body["message"].as_str().unwrap_or_default().to_owned();
         self.got().into_iter().map(text).collect()
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

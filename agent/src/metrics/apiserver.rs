@@ -6,33 +6,24 @@ use std::time::Instant;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use http::{Method, Request, Response, Uri};
-use roadstead_meters::{Label, StatusClass};
+use roadstead_meters::{StatusClass, label};
 use tower::{Layer, Service};
 
 use super::Meters;
 
-/// What a request does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verb {
-    Read,
-    Watch,
-    /// A server-side apply, or another patch.
-    Apply,
-    /// Any write that is only tried.
-    DryRun,
-    Create,
-    Update,
-    Delete,
-    Other,
-}
-
-impl Label for Verb {
-    const NAME: &'static str = "verb";
-    const VALUES: &'static [&'static str] =
-        &["read", "watch", "apply", "dry_run", "create", "update", "delete", "other"];
-
-    fn index(self) -> usize {
-        self as usize
+label! {
+    /// What a request does.
+    pub(super) enum Verb of "verb" {
+        Read = "read",
+        Watch = "watch",
+        /// A server-side apply, or another patch.
+        Apply = "apply",
+        /// Any write that is only tried.
+        DryRun = "dry_run",
+        Create = "create",
+        Update = "update",
+        Delete = "delete",
+        Other = "other",
     }
 }
 

@@ -19,6 +19,29 @@ pub trait Label: Copy {
     fn index(self) -> usize;
 }
 
+/// A label as an enum: each value stands beside what it is called.
+#[macro_export]
+macro_rules! label {
+    ($(#[$about:meta])* $visible:vis enum $name:ident of $label:literal {
+        $($(#[$of_value:meta])* $value:ident = $text:literal,)+
+    }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        $visible enum $name {
+            $($(#[$of_value])* $value,)+
+        }
+
+        impl $crate::Label for $name {
+            const NAME: &'static str = $label;
+            const VALUES: &'static [&'static str] = &[$($text),+];
+
+            fn index(self) -> usize {
+                self as usize
+            }
+        }
+    };
+}
+
 /// For metrics with one label.
 impl Label for () {
     const NAME: &'static str = "";
@@ -97,18 +120,10 @@ mod tests {
     use prometheus_client::metrics::counter::Counter;
     use prometheus_client::registry::Registry;
 
-    #[derive(Clone, Copy)]
-    enum Way {
-        In,
-        Out,
-    }
-
-    impl Label for Way {
-        const NAME: &'static str = "direction";
-        const VALUES: &'static [&'static str] = &["in", "out"];
-
-        fn index(self) -> usize {
-            self as usize
+    crate::label! {
+        enum Way of "direction" {
+            In = "in",
+            Out = "out",
         }
     }
 

@@ -1,5 +1,7 @@
 //! Change sets: what an apply did, object by object, and how long each stage took.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{ObjectRef, Reason};
@@ -96,6 +98,21 @@ pub enum Stage {
 }
 
 impl Stage {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Finish, Self::Validate, Self::Apply, Self::Prune, Self::Wait];
+
+    /// Its name, as it is stored and shown.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Finish => "finish",
+            Self::Validate => "validate",
+            Self::Apply => "apply",
+            Self::Prune => "prune",
+            Self::Wait => "wait",
+        }
+    }
+
     /// The reason that the Ready condition bears when this stage fails.
     #[must_use]
     pub fn failure(self) -> Reason {
@@ -142,4 +159,42 @@ pub struct StepTiming {
     pub stage: Stage,
     /// Wall-clock microseconds.
     pub micros: u64,
+}
+
+impl StepTiming {
+    /// How long each stage took over all steps, of those that there were. What cannot be summed up is as long as can be told.
+    pub fn by_stage(timings: &[Self]) -> impl Iterator<Item = (Stage, Duration)> {
+        let took = |stage| {
+            let micros =
+                timings.iter().filter(move |timing| timing.stage == stage).map(|timing| timing.micros);
+            Some((stage, Duration::from_micros(micros.reduce(u64::saturating_add)?)))
+        };
+        Stage::ALL.into_iter().filter_map(took)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stages_have_the_names_by_which_they_are_stored() {
+        for stage in Stage::ALL {
+            assert_eq!(serde_json::to_value(stage).unwrap(), stage.as_str());
+        }
+    }
+
+    #[test]
+    fn stages_are_summed_up_over_steps() {
+        let timing = |step, stage, micros| StepTiming { step: Some(step), label: None, stage, micros };
+        let timings = [
+            timing(0, Stage::Apply, 2),
+            timing(1, Stage::Apply, 3),
+            timing(2, Stage::Wait, u64::MAX),
+            timing(3, Stage::Wait, 1),
+        ];
+        let summed: Vec<_> = StepTiming::by_stage(&timings).collect();
+        let micros = Duration::from_micros;
+        assert_eq!(summed, [(Stage::Apply, micros(5)), (Stage::Wait, micros(u64::MAX))]);
+    }
 }

@@ -104,7 +104,7 @@ impl Summary {
         let lasted = lasting(now.duration_since(self.since));
         match of {
             SumOf::Silence { author, reason } => {
-                let author = author.as_ref().map(|author| format!(" of {author}")).unwrap_or_default();
+                let author = author.as_ref().map(|author| format!(" by {author}")).unwrap_or_default();
                 let reason = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
                 format!("Silence '{name}'{author} is over{reason}")
             }
@@ -201,7 +201,7 @@ mod tests {
         let well = Summary { failing: 0, named: Vec::new(), ..summary() };
         assert_eq!(
             told(&well, &of),
-            "Silence 'one' of alice is over: the database moves\n12 failures, 1 recovery, 30 other events"
+            "Silence 'one' by alice is over: the database moves\n12 failures, 1 recovery, 30 other events"
         );
         let gone = SumOf::Silence { author: None, reason: None };
         assert!(told(&well, &gone).starts_with("Silence 'one' is over\n"));

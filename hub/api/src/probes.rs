@@ -71,7 +71,9 @@ async fn of_all(api: &Api, name: &str, probe: Probe, uri: &Uri) -> Response {
 
 async fn of_one(api: &Api, probe: Probe, name: &str) -> Response {
     match parts(api, probe).await.into_iter().find(|(part, _)| *part == name) {
-        None => (StatusCode::NOT_FOUND, "there is no such part").into_response(),
+        None => {
+            (StatusCode::NOT_FOUND, "part not found; ?verbose lists those that there are\n").into_response()
+        }
         Some((_, None)) => answer(true, "ok".to_owned()),
         Some((part, Some(why))) => answer(false, format!("[-]{part} failed: {why}\n")),
     }

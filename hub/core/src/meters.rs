@@ -9,11 +9,10 @@ use std::time::Duration;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use roadstead_api::{KindId, PipelineRole};
 use roadstead_meters::{Open, QUICK, SLOW, StatusClass, Table, Times};
-use roadstead_model::{Queue, ResourceUid, Stage, StepTiming};
+use roadstead_model::{Queue, ResourceUid, StepTiming};
 use roadstead_sources::{FetchError, Outcome};
 
 pub(crate) use labels::{Build, OfQueue};
@@ -22,12 +21,10 @@ use labels::{OfFetch, OfKind, OfStage};
 
 /// Objects of which it is counted how long they take: each is eleven lines.
 pub(crate) const MOST_TIMED: usize = 2_000;
-/// The upper ends of what is told apart, in seconds.
-const BUCKETS: [f64; 8] = [0.05, 0.2, 1.0, 5.0, 15.0, 60.0, 300.0, 1_800.0];
 
 /// What is counted as it happens. One for the whole process.
 pub struct Meters {
-    passes: Family<OfQueue, Histogram, Durations>,
+    passes: Family<OfQueue, Times, Slow>,
     failures: Family<OfQueue, Counter>,
     waits: Family<OfQueue, Times, Slow>,
     stages: Family<OfStage, Times, Slow>,
@@ -44,7 +41,7 @@ pub struct Meters {
     requests_open: Gauge,
     watches: Gauge,
     /// How long reconciliations took. By uid, so that what is gone is gone from here, too.
-    objects: Mutex<BTreeMap<ResourceUid, Histogram>>,
+    objects: Mutex<BTreeMap<ResourceUid, Times>>,
 }
 
 impl Default for Meters {
@@ -67,7 +64,7 @@ impl Default for Meters {
             }
         }
         Self {
-            passes: Family::new_with_constructor(Durations),
+            passes: Family::new_with_constructor(Slow),
             failures,
             waits,
             stages,
@@ -92,7 +89,7 @@ impl Meters {
     /// A pass over an object of a queue took so long.
     pub(crate) fn passed(&self, queue: Queue, uid: ResourceUid, took: Duration, failed: bool) {
         let of = OfQueue { queue: queue.as_str() };
-        self.passes.get_or_create(&of).observe(took.as_secs_f64());
+        self.passes.get_or_create(&of).observe(took);
         if failed {
             self.failures.get_or_create(&of).inc();
         }
@@ -106,7 +103,7 @@ impl Meters {
     pub(crate) fn reconciled(&self, uid: ResourceUid, took: Duration) {
         let mut objects = self.objects();
         if objects.len() < MOST_TIMED || objects.contains_key(&uid) {
-            objects.entry(uid).or_insert_with(|| Durations.new_metric()).observe(took.as_secs_f64());
+            objects.entry(uid).or_insert_with(|| Slow.new_metric()).observe(took);
         }
     }
 
@@ -128,15 +125,10 @@ impl Meters {
     /// time on its way to the agent and back, and in the agent's queue.
     pub(crate) fn dispatched(&self, of: KindId, timings: &[StepTiming], took: Duration) {
         let mut rest = took;
-        for (stage, name) in STAGES {
-            let of_stage = timings.iter().filter(|timing| timing.stage == stage);
-            let mut micros = of_stage.map(|timing| timing.micros).peekable();
-            if micros.peek().is_none() {
-                continue;
-            }
-            let lasted = Duration::from_micros(micros.fold(0, u64::saturating_add)).min(took);
+        for (stage, lasted) in StepTiming::by_stage(timings) {
+            let lasted = lasted.min(took);
             rest = rest.saturating_sub(lasted);
-            self.stage(of, name, lasted);
+            self.stage(of, stage.as_str(), lasted);
         }
         self.stage(of, "dispatch", rest);
     }
@@ -288,25 +280,15 @@ impl Meters {
         );
     }
 
-    pub(crate) fn objects(&self) -> MutexGuard<'_, BTreeMap<ResourceUid, Histogram>> {
+    pub(crate) fn objects(&self) -> MutexGuard<'_, BTreeMap<ResourceUid, Times>> {
         // Nothing under the lock can panic half-way through a change.
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Histograms of how long something took.
+/// Histograms of what may take minutes.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Durations;
-
-impl MetricConstructor<Histogram> for Durations {
-    fn new_metric(&self) -> Histogram {
-        Histogram::new(BUCKETS)
-    }
-}
-
-/// The same without a lock.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Slow;
+struct Slow;
 
 impl MetricConstructor<Times> for Slow {
     fn new_metric(&self) -> Times {
@@ -314,17 +296,10 @@ impl MetricConstructor<Times> for Slow {
     }
 }
 
-/// The stages that agents time, and what they are called.
-const STAGES: [(Stage, &str); 5] = [
-    (Stage::Finish, "finish"),
-    (Stage::Validate, "validate"),
-    (Stage::Apply, "apply"),
-    (Stage::Prune, "prune"),
-    (Stage::Wait, "wait"),
-];
-
 #[cfg(test)]
 mod tests {
+    use roadstead_model::Stage;
+
     use super::*;
 
     fn timing(stage: Stage, micros: u64) -> StepTiming {

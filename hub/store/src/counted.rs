@@ -9,49 +9,33 @@ use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::{Registry, Unit};
-use roadstead_meters::{Label, QUICK, Table, Times};
+use roadstead_meters::{QUICK, Table, Times, label};
 use sqlx::postgres::{PgQueryResult, PgRow, PgStatement, PgTypeInfo};
 use sqlx::{Describe, Either, Error, Execute, Executor, PgConnection, PgPool, Postgres, SqlStr, Transaction};
 
-/// What is done at the database.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Class {
-    /// A question on its own, with the wait for a connection.
-    Single,
-    /// A statement of a unit of work.
-    Unit,
-    /// The begin of a unit of work, with the wait for a connection.
-    Begin,
-    /// Its end.
-    Commit,
-}
-
-impl Label for Class {
-    const NAME: &'static str = "class";
-    const VALUES: &'static [&'static str] = &["single", "unit", "begin", "commit"];
-
-    fn index(self) -> usize {
-        self as usize
+label! {
+    /// What is done at the database.
+    pub(crate) enum Class of "class" {
+        /// A question on its own, with the wait for a connection.
+        Single = "single",
+        /// A statement of a unit of work.
+        Unit = "unit",
+        /// The begin of a unit of work, with the wait for a connection.
+        Begin = "begin",
+        /// Its end.
+        Commit = "commit",
     }
 }
 
-/// How a statement failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Failure {
-    /// The database cannot be reached, or is short of something.
-    Unavailable,
-    /// Somebody else was first: a deadlock, a lock, a row that is there already.
-    Conflict,
-    /// All else.
-    Other,
-}
-
-impl Label for Failure {
-    const NAME: &'static str = "reason";
-    const VALUES: &'static [&'static str] = &["unavailable", "conflict", "other"];
-
-    fn index(self) -> usize {
-        self as usize
+label! {
+    /// How a statement failed.
+    enum Failure of "reason" {
+        /// The database cannot be reached, or is short of something.
+        Unavailable = "unavailable",
+        /// Somebody else was first: a deadlock, a lock, a row that is there already.
+        Conflict = "conflict",
+        /// All else.
+        Other = "other",
     }
 }
 

@@ -187,6 +187,21 @@ impl Tx {
         Ok(found.into_iter().map(ResourceUid).collect())
     }
 
+    /// Those of these Alerts that listen to anything: not while they are suspended.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn listening(&mut self, alerts: &[ResourceUid]) -> Result<Vec<ResourceUid>, StoreError> {
+        let uids: Vec<_> = alerts.iter().map(|alert| alert.0).collect();
+        let found: Vec<uuid::Uuid> =
+            sqlx::query_scalar("SELECT DISTINCT alert FROM alert_source WHERE alert = ANY($1) ORDER BY 1")
+                .bind(uids)
+                .fetch_all(&mut *self.inner)
+                .await
+                .map_err(StoreError::query("look which Alerts listen"))?;
+        Ok(found.into_iter().map(ResourceUid).collect())
+    }
+
     /// Why news of an Alert was gathered: the names of Silences, and an empty one for its Provider's digest.
     ///
     /// # Errors
@@ -399,11 +414,7 @@ impl Tx {
         sqlx::query(
             "UPDATE gathered SET fails = false, recovered = recovered + 1
              WHERE alert = ANY($1) AND silence = $2 AND fails
-               AND NOT EXISTS (SELECT FROM resource WHERE resource.api_group = gathered.api_group
-                               AND resource.kind = gathered.kind AND resource.namespace = gathered.namespace
-                               AND resource.name = gathered.name
-                               AND NOT coalesce(object #> '{status,conditions}' @> jsonb_build_array(
-                                       jsonb_build_object('type', gathered.condition, 'status', 'True')), false))",
+               AND NOT still_fails(alert, api_group, kind, namespace, name, condition)",
         )
         .bind(alerts)
         .bind(silence)

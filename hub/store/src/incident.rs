@@ -386,14 +386,7 @@ impl Tx {
         let changed: Vec<Uuid> = sqlx::query_scalar(
             "UPDATE incident_member AS member SET fails = false FROM incident
              WHERE incident.id = member.incident AND incident.alert = $1 AND ended_at IS NULL AND fails
-               AND (NOT EXISTS (SELECT FROM resource WHERE resource.api_group = member.api_group
-                                AND resource.kind = member.kind AND resource.namespace = member.namespace
-                                AND resource.name = member.name
-                                AND NOT coalesce(object #> '{status,conditions}' @> jsonb_build_array(
-                                        jsonb_build_object('type', member.condition, 'status', 'True')), false))
-                    OR NOT EXISTS (SELECT FROM alert_source AS source WHERE source.alert = $1
-                                   AND source.kind = member.kind AND source.namespace IN (member.namespace, '*')
-                                   AND source.name IN (member.name, '*')))
+               AND NOT still_fails($1, member.api_group, member.kind, member.namespace, member.name, member.condition)
              RETURNING incident",
         )
         .bind(alert.0)

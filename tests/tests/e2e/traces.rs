@@ -1,7 +1,6 @@
 //! Traces: one leads from a webhook to the cluster and to what is told of it; a collector holds nothing up, and sees nothing secret.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, Result, ensure};
 use aws_lc_rs::hmac;
@@ -11,11 +10,9 @@ use prost::Message as _;
 use reqwest::StatusCode;
 use roadstead_otlp::wire::{Any, ExportTraceServiceRequest, Span};
 use roadstead_tests::gitserver::Commit;
-use roadstead_tests::sink::Sink;
+use roadstead_tests::sink::{Answer, Sink};
 use roadstead_tests::{Fleet, HubSetup, PATIENCE, config_map, eventually, kustomization};
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
 
 const TOKEN: &str = "what-GitHub-was-given";
 const CANARY: &str = "canary-in-a-secret";
@@ -26,73 +23,17 @@ const GUESSED: &str = "00-22222222222222222222222222222222-2222222222222222-01";
 const ASKED: &str = "00-33333333333333333333333333333333-3333333333333333-01";
 const ANONYMOUS: &str = "00-44444444444444444444444444444444-4444444444444444-01";
 
-/// A collector, and how it answers.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Answers {
-    Takes,
-    Fails,
-    Hangs,
-}
-
-/// The head and the body of each request.
-type Posts = Vec<(String, Vec<u8>)>;
-
-#[derive(Clone)]
-struct Collector {
-    url: String,
-    answers: Arc<Mutex<Answers>>,
-    got: Arc<Mutex<Posts>>,
-}
+/// A collector.
+struct Collector(Sink);
 
 impl Collector {
-    async fn start(answers: Answers) -> Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let url = format!("http://{}", listener.local_addr()?);
-        let collector = Self { url, answers: Arc::new(Mutex::new(answers)), got: Arc::default() };
-        let shared = collector.clone();
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let collector = shared.clone();
-                tokio::spawn(async move { collector.serve(stream).await.ok() });
-            }
-        });
-        Ok(collector)
-    }
-
-    async fn serve(&self, mut stream: TcpStream) -> Result<()> {
-        loop {
-            let mut head = Vec::new();
-            while !head.ends_with(b"\r\n\r\n") {
-                head.push(stream.read_u8().await?);
-            }
-            let head = String::from_utf8(head)?;
-            let lower = head.to_lowercase();
-            let length = lower.split("content-length: ").nth(1).and_then(|rest| rest.split("\r\n").next());
-            let mut body = vec![0; length.context("a length")?.parse()?];
-            stream.read_exact(&mut body).await?;
-            self.got.lock().unwrap_or_else(PoisonError::into_inner).push((head, body));
-            let answers = *self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-            let status = match answers {
-                Answers::Takes => 200,
-                Answers::Fails => 500,
-                Answers::Hangs => return std::future::pending().await,
-            };
-            let answer = format!("HTTP/1.1 {status} X\r\ncontent-length: 0\r\n\r\n");
-            stream.write_all(answer.as_bytes()).await?;
-        }
-    }
-
-    fn answers(&self, answers: Answers) {
-        *self.answers.lock().unwrap_or_else(PoisonError::into_inner) = answers;
-    }
-
-    fn got(&self) -> Posts {
-        self.got.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    async fn start() -> Result<Self> {
+        Ok(Self(Sink::start().await?))
     }
 
     fn spans(&self) -> Result<Vec<Span>> {
         let mut spans = Vec::new();
-        for (_, body) in self.got() {
+        for (_, body) in self.0.posts() {
             let request = ExportTraceServiceRequest::decode(body.as_slice())?;
             let scopes = request.resource_spans.into_iter().flat_map(|resource| resource.scope_spans);
             spans.extend(scopes.flat_map(|scope| scope.spans));
@@ -237,10 +178,10 @@ async fn hooks(fleet: &Fleet, sink: &Sink) -> Result<String> {
 
 #[tokio::test]
 async fn one_trace_leads_from_a_webhook_to_the_cluster_and_to_what_is_told() -> Result<()> {
-    let (collector, sink) = (Collector::start(Answers::Takes).await?, Sink::start().await?);
+    let (collector, sink) = (Collector::start().await?, Sink::start().await?);
     let setup = HubSetup::new("traces")
         .await?
-        .arg(&format!("--otlp-endpoint={}", collector.url))
+        .arg(&format!("--otlp-endpoint={}", collector.0.url))
         .arg("--allow-network=notify=127.0.0.1/32")
         .env("OTEL_EXPORTER_OTLP_HEADERS", format!("authorization=Bearer%20{HEADER_CANARY}"));
     let fleet = Fleet::start_on(setup).await?;
@@ -315,27 +256,27 @@ async fn one_trace_leads_from_a_webhook_to_the_cluster_and_to_what_is_told() -> 
         ensure!(!logs.contains('\u{1b}'), "colours in a file");
         ensure!(!logs.contains(CANARY) && !logs.contains(HEADER_CANARY), "a secret is in the log");
     }
-    for (head, body) in collector.got() {
+    for (head, body) in collector.0.posts() {
         let body = String::from_utf8_lossy(&body).into_owned();
         for secret in [CANARY, HEADER_CANARY, TOKEN, STANDARD.encode(CANARY).as_str(), &caller.token] {
             ensure!(!body.contains(secret), "{secret} is in a span");
         }
-        ensure!(head.contains(HEADER_CANARY) && head.starts_with("POST /v1/traces "), "{head}");
+        ensure!(head.contains(HEADER_CANARY) && head.starts_with("post /v1/traces "), "{head}");
     }
     Ok(())
 }
 
 #[tokio::test]
 async fn a_collector_that_hangs_or_fails_holds_nothing_up() -> Result<()> {
-    let collector = Collector::start(Answers::Hangs).await?;
+    let collector = Collector::start().await?;
     let setup = HubSetup::new("hangs").await?.arg("--log-format=text");
-    let setup = setup.arg(&format!("--otlp-endpoint={}", collector.url));
+    let setup = setup.arg(&format!("--otlp-endpoint={}", collector.0.url));
     let fleet = Fleet::start_on(setup).await?;
     let space = fleet.cluster.namespace("hangs").await?;
     let repository = fleet.repository("app", &files(space.name(), "zero")).await?;
     fleet.apply(&kustomization("app", "app", ".", &[])).await?;
-    for (word, answers) in [("one", Answers::Hangs), ("two", Answers::Fails)] {
-        collector.answers(answers);
+    for (word, answers) in [("one", Answer::Hang), ("two", Answer::Http(500, "", ""))] {
+        collector.0.answers_always(answers);
         let commit = repository.commit("main", word, &files(space.name(), word))?;
         fleet.fetch("app").await?;
         fleet.applied("app", &commit).await?;
@@ -343,8 +284,8 @@ async fn a_collector_that_hangs_or_fails_holds_nothing_up() -> Result<()> {
     }
     let told = "the collector does not take spans";
     fleet.hub.says(told, PATIENCE).await?;
-    ensure!(!collector.got().is_empty(), "it was sent nothing");
-    collector.answers(Answers::Takes);
+    ensure!(!collector.0.posts().is_empty(), "it was sent nothing");
+    collector.0.answers_always(Answer::Http(200, "", ""));
     eventually("spans come again", PATIENCE, || async {
         fleet.fetch("app").await?;
         let logs = fleet.hub.logs();

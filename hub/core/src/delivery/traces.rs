@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_hub_store::{AttemptInputs, Stored};
-use roadstead_model::{Attempt, AttemptKind, Reason, Stage, Step, StepTiming, TraceContext};
+use roadstead_model::{Attempt, AttemptKind, Reason, Step, StepTiming, TraceContext};
 use roadstead_trace::Finished;
 
 /// Steps of one attempt that become spans; there are rarely more than four.
@@ -102,12 +102,12 @@ fn steps(ended: &Ended<'_>, own: TraceContext) -> Vec<Finished> {
             noted = noted.with("step", index).with("label", step.label.as_str());
         }
         if let [StepTiming { stage, .. }] = timings {
-            noted = noted.with("stage", stage_name(*stage));
+            noted = noted.with("stage", stage.as_str());
         } else {
             for timing in timings {
                 let (begun, ended) = (at, since(at, timing.micros));
-                let stage = span.derived(stage_name(timing.stage));
-                spans.push(Finished::new(stage, Some(span.span), stage_name(timing.stage), (begun, ended)));
+                let name = timing.stage.as_str();
+                spans.push(Finished::new(span.derived(name), Some(span.span), name, (begun, ended)));
                 at = ended;
             }
         }
@@ -129,20 +129,10 @@ fn name_of(step: &Step) -> &'static str {
     }
 }
 
-fn stage_name(stage: Stage) -> &'static str {
-    match stage {
-        Stage::Finish => "finish",
-        Stage::Validate => "validate",
-        Stage::Apply => "apply",
-        Stage::Prune => "prune",
-        Stage::Wait => "wait",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use roadstead_api::KindId;
-    use roadstead_model::{ApplierUid, Generation, StepKind};
+    use roadstead_model::{ApplierUid, Generation, Stage, StepKind};
     use roadstead_trace::Value;
     use serde_json::json;
 

@@ -1,7 +1,7 @@
 //! The labels of what is counted, each with the few values that it has.
 
 use prometheus_client::encoding::EncodeLabelSet;
-use roadstead_meters::Label;
+use roadstead_meters::label;
 
 /// What is of a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -29,99 +29,66 @@ pub(crate) struct OfFetch {
     pub(crate) result: &'static str,
 }
 
-/// What came of asking for a build.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Build {
-    /// A worker made it.
-    Made,
-    /// It was there.
-    Cached,
-    /// It cannot be made.
-    Failed,
-    /// More has to be read first.
-    Incomplete,
-    /// Others were before it.
-    Busy,
-}
-
-impl Label for Build {
-    const NAME: &'static str = "result";
-    const VALUES: &'static [&'static str] = &["made", "cached", "failed", "incomplete", "busy"];
-
-    fn index(self) -> usize {
-        self as usize
+label! {
+    /// What came of asking for a build.
+    pub(crate) enum Build of "result" {
+        /// A worker made it.
+        Made = "made",
+        /// It was there.
+        Cached = "cached",
+        /// It cannot be made.
+        Failed = "failed",
+        /// More has to be read first.
+        Incomplete = "incomplete",
+        /// Others were before it.
+        Busy = "busy",
     }
 }
 
-/// Why an agent's session ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SessionEnd {
-    /// The agent said so: it stops.
-    Agent,
-    /// The connection is gone.
-    Connection,
-    /// Nothing was heard of the agent, or it took nothing, for too long.
-    Silence,
-    /// A newer session, or another agent, is in its place.
-    Replaced,
-    /// Its certificate has expired.
-    Certificate,
-    /// This replica stops, or cannot serve it now.
-    Hub,
-    /// The agent said what is not to be said.
-    Refused,
-}
-
-impl Label for SessionEnd {
-    const NAME: &'static str = "reason";
-    const VALUES: &'static [&'static str] =
-        &["agent", "connection", "silence", "replaced", "certificate", "hub", "refused"];
-
-    fn index(self) -> usize {
-        self as usize
+label! {
+    /// Why an agent's session ended.
+    pub enum SessionEnd of "reason" {
+        /// The agent said so: it stops.
+        Agent = "agent",
+        /// The connection is gone.
+        Connection = "connection",
+        /// Nothing was heard of the agent, or it took nothing, for too long.
+        Silence = "silence",
+        /// A newer session, or another agent, is in its place.
+        Replaced = "replaced",
+        /// Its certificate has expired.
+        Certificate = "certificate",
+        /// This replica stops, or cannot serve it now.
+        Hub = "hub",
+        /// The agent said what is not to be said.
+        Refused = "refused",
     }
 }
 
-/// Which way something goes over the link.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
-    /// From agents.
-    Received,
-    /// To agents.
-    Sent,
-}
-
-impl Label for Direction {
-    const NAME: &'static str = "direction";
-    const VALUES: &'static [&'static str] = &["received", "sent"];
-
-    fn index(self) -> usize {
-        self as usize
+label! {
+    /// Which way something goes over the link.
+    pub enum Direction of "direction" {
+        /// From agents.
+        Received = "received",
+        /// To agents.
+        Sent = "sent",
     }
 }
 
-/// What a request to the API does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RequestVerb {
-    /// GET and HEAD.
-    Read,
-    /// A watch.
-    Watch,
-    /// POST.
-    Create,
-    /// PUT and PATCH.
-    Update,
-    /// DELETE.
-    Delete,
-    /// All else.
-    Other,
-}
-
-impl Label for RequestVerb {
-    const NAME: &'static str = "verb";
-    const VALUES: &'static [&'static str] = &["read", "watch", "create", "update", "delete", "other"];
-
-    fn index(self) -> usize {
-        self as usize
+label! {
+    /// What a request to the API does.
+    pub enum RequestVerb of "verb" {
+        /// GET and HEAD.
+        Read = "read",
+        /// A watch.
+        Watch = "watch",
+        /// POST.
+        Create = "create",
+        /// PUT and PATCH.
+        Update = "update",
+        /// DELETE.
+        Delete = "delete",
+        /// All else.
+        Other = "other",
     }
 }

@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use roadstead_api::{AlertSpec, CronSchedule, KindId, Provider, SilenceSpec, SilencedObject, Times};
+use roadstead_api::{
+    AlertSpec, CronSchedule, KindId, Provider, Silence, SilenceSpec, SilencedObject, Time, Times,
+};
 use roadstead_hub_store::{
     Gathered, KeptFailure, NewDelivery, StillFailing, Stored, StoredSilence, Tx, Uncounted,
 };
@@ -89,7 +91,7 @@ impl Gathering {
         let until = self.first_end()?;
         let named: Vec<String> =
             self.silences.iter().take(5).map(|silence| format!("'{}'", silence.name)).collect();
-        let (named, until) = (named.join(", "), roadstead_api::Time(until));
+        let (named, until) = (named.join(", "), Time(until));
         Some(if self.silences.len() == 1 {
             format!("Silence {named} is in force until {until}")
         } else {
@@ -156,10 +158,12 @@ impl ToGather<'_> {
             return Ok(tx.keep_failure(alert.uid, place.silence, &kept, now).await?);
         }
         let drifts = [Reason::DriftDetected, Reason::CorrectionFailed, Reason::Contended];
-        let what = match () {
-            () if drifts.iter().any(|reason| reason.as_str() == event.reason) => Uncounted::Drift,
-            () if event.is_error() => Uncounted::Failure,
-            () => Uncounted::Other,
+        let what = if drifts.iter().any(|reason| reason.as_str() == event.reason) {
+            Uncounted::Drift
+        } else if event.is_error() {
+            Uncounted::Failure
+        } else {
+            Uncounted::Other
         };
         Ok(tx.count_gathered(alert.uid, place.silence, what, now).await?)
     }
@@ -210,7 +214,7 @@ impl Notifier {
             let next = self.tell_digest(alert, provider, schedule).await?;
             kept.look_at = kept.look_at.into_iter().chain(next).min();
             if let Some(next) = next {
-                let digest = format!("its events are told in one message at {}", roadstead_api::Time(next));
+                let digest = format!("they are told in one message, the next time at {}", Time(next));
                 kept.told = Some(kept.told.map_or(digest.clone(), |told| format!("{digest}; {told}")));
             }
         }
@@ -254,8 +258,7 @@ impl Notifier {
 
     async fn silence(&self, alert: &Stored, name: &str) -> Result<SumOf, HubError> {
         let found = self.store.get(KindId::Silence, &alert.namespace, name).await?;
-        let spec =
-            found.and_then(|found| serde_json::from_value::<SilenceSpec>(found.object["spec"].clone()).ok());
+        let spec = found.and_then(|found| found.decode::<Silence>().ok()).map(|silence| silence.spec);
         let (author, reason) = spec.map_or((None, None), |spec| (spec.author, Some(spec.reason)));
         Ok(SumOf::Silence { author, reason })
     }
@@ -316,9 +319,10 @@ impl Notifier {
         let mut tx = self.store.begin().await?;
         let told_at = tx.hold_digest(provider.uid, now).await?;
         if times.next(told_at).is_some_and(|due| due <= now) {
-            let mut alerts =
+            let alerts =
                 tx.users_of_kind(provider.kind, &provider.namespace, &provider.name, KindId::Alert).await?;
-            alerts.sort_unstable();
+            // In the order in which all hold them. What a suspended one has heard waits.
+            let alerts = tx.listening(&alerts).await?;
             for one in &alerts {
                 tx.hold_incidents(*one).await?;
             }

@@ -43,6 +43,17 @@ struct Asked {
 /// What Alerts may be told of, as far as it was asked.
 pub(super) type Known = BTreeMap<(ResourceUid, String), bool>;
 
+/// An Alert that a batch is sorted to, and what has come of that until now.
+struct To {
+    alert: Stored,
+    spec: AlertSpec,
+    gathering: Gathering,
+    /// Those that it is for.
+    matches: BTreeSet<usize>,
+    deliveries: Vec<NewDelivery>,
+    changed: bool,
+}
+
 impl Asked {
     async fn in_force(&mut self, tx: &mut Tx, namespace: &str, now: Timestamp) -> Result<&InForce, HubError> {
         if !self.silences.contains_key(namespace) {
@@ -112,61 +123,71 @@ impl Notifier {
             tx.hold_incidents(uid).await?;
         }
         let matches = matching(&alert.namespace, &spec, batch, heard.clone()).await;
-        let (mut deliveries, mut changed, mut has_some) = (Vec::new(), false, gathering.has_some);
+        let mut to = To { alert, spec, gathering, matches, deliveries: Vec::new(), changed: false };
         for index in heard {
-            let (news, Some(event)) = (&batch.news[index], &batch.events[index]) else { continue };
-            let cluster = news.cluster.as_deref();
-            let condition = news.condition.as_deref();
-            let of_condition = condition.map(|condition| Heard { event, cluster, condition });
-            let recovery = of_condition.as_ref().filter(|_| event.is_recovery());
-            let mut was_kept = false;
-            if let Some(one) = recovery.filter(|_| has_some) {
-                was_kept = tx.recover_gathered(uid, one.member()).await?;
-            }
-            // The end of something that was told, whatever else the Alert leaves out.
-            if let Some(one) = recovery.filter(|_| groups)
-                && one.is_well(tx, uid, batch.now).await?
-            {
-                changed = true;
-                continue;
-            }
-            if !matches.contains(&index) || !self.may_hear(&alert, event, &mut asked.may).await? {
-                continue;
-            }
-            if let Some(place) = gathering.keeps(about(event, cluster, &news.labels)) {
-                let was_told = place.is_silence
-                    && recovery.is_some()
-                    && self.store.tells_of_failure(uid, &json!(event.involved_object)).await?;
-                if !was_told {
-                    if !was_kept {
-                        let labels = &news.labels;
-                        let kept = ToGather { event, cluster, condition, labels, news: news.id };
-                        kept.gather(tx, &alert, place, batch.now).await?;
-                    }
-                    (changed, has_some) = (true, true);
-                    continue;
-                }
-            }
-            // What has no end by itself is told by itself.
-            if let Some(one) = of_condition.filter(|_| groups && event.is_error()) {
-                one.fails(tx, uid, &spec, batch.now).await?;
-                changed = true;
-                continue;
-            }
-            let told = event.told_by(&spec, cluster);
-            deliveries.push(NewDelivery {
-                trace: news.trace.clone(),
-                alert: uid,
-                news: news.id,
-                key: *event.key().as_bytes(),
-                event: json!(told),
-            });
+            self.sort_one(tx, &mut to, batch, index, &mut asked.may).await?;
         }
+        let To { deliveries, mut changed, .. } = to;
         if !deliveries.is_empty() {
             let added = tx.add_deliveries(uid, &deliveries, batch.now - AGAIN, batch.now).await?;
             changed |= added > 0;
         }
         Ok(changed)
+    }
+
+    async fn sort_one(
+        &self,
+        tx: &mut Tx,
+        to: &mut To,
+        batch: &Batch,
+        index: usize,
+        may: &mut Known,
+    ) -> Result<(), HubError> {
+        let (news, Some(event)) = (&batch.news[index], &batch.events[index]) else { return Ok(()) };
+        let (uid, groups, cluster) = (to.alert.uid, to.spec.group.is_some(), news.cluster.as_deref());
+        let condition = news.condition.as_deref();
+        let of_condition = condition.map(|condition| Heard { event, cluster, condition });
+        let recovery = of_condition.as_ref().filter(|_| event.is_recovery());
+        let mut was_kept = false;
+        if let Some(one) = recovery.filter(|_| to.gathering.has_some) {
+            was_kept = tx.recover_gathered(uid, one.member()).await?;
+        }
+        // The end of something that was told, whatever else the Alert leaves out.
+        if let Some(one) = recovery.filter(|_| groups)
+            && one.is_well(tx, uid, batch.now).await?
+        {
+            to.changed = true;
+            return Ok(());
+        }
+        if !to.matches.contains(&index) || !self.may_hear(&to.alert, event, may).await? {
+            return Ok(());
+        }
+        if let Some(place) = to.gathering.keeps(about(event, cluster, &news.labels)) {
+            let was_told = place.is_silence
+                && recovery.is_some()
+                && self.store.tells_of_failure(uid, &json!(event.involved_object)).await?;
+            if !was_told {
+                if !was_kept {
+                    let kept = ToGather { event, cluster, condition, labels: &news.labels, news: news.id };
+                    kept.gather(tx, &to.alert, place, batch.now).await?;
+                }
+                (to.changed, to.gathering.has_some) = (true, true);
+                return Ok(());
+            }
+        }
+        // What has no end by itself is told by itself.
+        if let Some(one) = of_condition.filter(|_| groups && event.is_error()) {
+            to.changed = true;
+            return one.fails(tx, uid, &to.spec, batch.now).await;
+        }
+        to.deliveries.push(NewDelivery {
+            alert: uid,
+            news: news.id,
+            key: *event.key().as_bytes(),
+            event: json!(event.told_by(&to.spec, cluster)),
+            trace: news.trace.clone(),
+        });
+        Ok(())
     }
 
     /// Whether an Alert may be told of an object: one of its own namespace, or one that its writer may get or a grant names, which is asked

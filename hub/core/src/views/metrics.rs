@@ -13,12 +13,11 @@ use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use roadstead_api::{KINDS, KindId};
 use roadstead_budget::{MemoryBudget, PoolName, Reservation};
 use roadstead_hub_store::{ObjectInfo, Store};
-use roadstead_meters::{MEDIA_TYPE, Process, Real, signed, text};
+use roadstead_meters::{MEDIA_TYPE, Process, Real, Times, signed, text};
 use roadstead_model::{Queue, ResourceUid};
 
 use crate::HubError;
@@ -310,7 +309,7 @@ impl Info {
 }
 
 /// Histograms that were filled before anybody knew what they are of.
-struct Listed(Vec<(OfObject, Histogram)>);
+struct Listed(Vec<(OfObject, Times)>);
 
 impl fmt::Debug for Listed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

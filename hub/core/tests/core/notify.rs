@@ -87,6 +87,13 @@ impl Alerted {
         pass(&self.hub, &self.site, "apps").await
     }
 
+    /// Makes a pass at that second: what was sent by then, in all.
+    async fn at(&self, second: i64) -> Result<Vec<String>> {
+        self.clock.set(second);
+        self.pass().await?;
+        Ok(self.sink.messages())
+    }
+
     async fn is_ready(&self) -> Result<(String, String)> {
         self.site.ready(KindId::Alert, "apps", "alert").await
     }

@@ -55,14 +55,6 @@ impl Grouped {
         tx.commit().await?;
         Ok(())
     }
-
-    /// Makes a pass at that second: what was sent by then, in all.
-    async fn at(&self, second: i64) -> Result<Vec<String>> {
-        self.0.clock.set(second);
-        self.0.pass().await?;
-        let message = |(_, body): (String, Value)| body["message"].as_str().unwrap_or_default().to_owned();
-        Ok(self.0.sink.got().into_iter().map(message).collect())
-    }
 }
 
 #[tokio::test]
@@ -71,9 +63,9 @@ async fn a_commit_that_fails_on_a_hundred_clusters_is_told_in_three_messages() -
     let failure = "%: Deployment/apps/web-% timed out after 1m2s, request 7f3c9a21";
     // Some fail at once, some later, each in its own words of the same.
     grouped.happens(1..=37, "error", failure).await?;
-    ensure!(grouped.at(0).await?.is_empty());
-    ensure!(grouped.at(29).await?.is_empty());
-    let told = grouped.at(30).await?;
+    ensure!(grouped.0.at(0).await?.is_empty());
+    ensure!(grouped.0.at(29).await?.is_empty());
+    let told = grouped.0.at(30).await?;
     ensure!(
         told.len() == 1 && told[0].starts_with("Fails on 37 of 100 clusters for one cause.\n"),
         "{told:?}"
@@ -85,21 +77,21 @@ async fn a_commit_that_fails_on_a_hundred_clusters_is_told_in_three_messages() -
     grouped.happens(38..=87, "error", failure).await?;
     // The same ones fail as before: that is not news.
     grouped.happens(1..=10, "error", failure).await?;
-    ensure!(grouped.at(40).await?.len() == 1);
-    let told = grouped.at(330).await?;
+    ensure!(grouped.0.at(40).await?.len() == 1);
+    let told = grouped.0.at(330).await?;
     ensure!(
         told.len() == 2 && told[1].starts_with("Now fails on 87 of 100 clusters, for 5m30s.\n"),
         "{told:?}"
     );
     grouped.happens(1..=86, "info", "applied").await?;
-    ensure!(grouped.at(340).await?.len() == 2);
+    ensure!(grouped.0.at(340).await?.len() == 2);
     grouped.happens(87..=87, "info", "applied").await?;
     // It must stay well for a while.
-    ensure!(grouped.at(360).await?.len() == 2);
-    let told = grouped.at(390).await?;
+    ensure!(grouped.0.at(360).await?.len() == 2);
+    let told = grouped.0.at(390).await?;
     ensure!(told.len() == 3, "{told:?}");
     ensure!(told[2].starts_with("Resolved after 6m. It failed on 87 of 100 clusters.\n"), "{told:?}");
-    ensure!(grouped.at(100_000).await?.len() == 3);
+    ensure!(grouped.0.at(100_000).await?.len() == 3);
     let got = grouped.0.sink.got();
     let facts: Vec<&Value> = got.iter().map(|(_, body)| &body["incident"]).collect();
     let stages: Vec<&str> = facts.iter().filter_map(|facts| facts["stage"].as_str()).collect();
@@ -122,27 +114,27 @@ async fn other_causes_are_other_incidents_and_an_object_has_one_at_a_time() -> R
     let grouped = Grouped::new("generic", json!({ "wait": "10s", "repeatInterval": "0s" }), 4).await?;
     grouped.happens(1..=2, "error", "Deployment/apps/x timed out").await?;
     grouped.happens(3..=3, "error", "Secret/apps/x is forbidden").await?;
-    grouped.at(0).await?;
-    let told = grouped.at(10).await?;
+    grouped.0.at(0).await?;
+    let told = grouped.0.at(10).await?;
     ensure!(told.len() == 2 && told[1] == "Secret/apps/x is forbidden", "{told:?}");
     // Both fail for the other cause now.
     grouped.happens(1..=2, "error", "Secret/apps/x is forbidden").await?;
-    ensure!(grouped.at(20).await?.len() == 2);
-    let told = grouped.at(30).await?;
+    ensure!(grouped.0.at(20).await?.len() == 2);
+    let told = grouped.0.at(30).await?;
     ensure!(told.len() == 3, "{told:?}");
     ensure!(
         told[2].starts_with("Over after ") && told[2].contains("now fails for another cause"),
         "{told:?}"
     );
-    let told = grouped.at(320).await?;
+    let told = grouped.0.at(320).await?;
     ensure!(told.len() == 4 && told[3].starts_with("Now fails on 3 of 4 clusters"), "{told:?}");
     // Of what is gone nobody has to say that it is well.
     let site = &grouped.0.site;
     sqlx::query("DELETE FROM resource WHERE kind = 'Kustomization'")
         .execute(&mut site.database.connect().await?)
         .await?;
-    grouped.at(330).await?;
-    let told = grouped.at(340).await?;
+    grouped.0.at(330).await?;
+    let told = grouped.0.at(340).await?;
     ensure!(told.len() == 5 && told[4].starts_with("Resolved after "), "{told:?}");
     Ok(())
 }
@@ -152,19 +144,19 @@ async fn what_comes_and_goes_is_told_once_and_what_nobody_heard_of_has_no_end() 
     let grouped = Grouped::new("generic", json!({}), 1).await?;
     // Gone before it was told, and stayed so.
     grouped.happens(1..=1, "error", "it fails").await?;
-    grouped.at(0).await?;
+    grouped.0.at(0).await?;
     grouped.happens(1..=1, "info", "well").await?;
-    ensure!(grouped.at(5).await?.is_empty() && grouped.at(35).await?.is_empty());
+    ensure!(grouped.0.at(5).await?.is_empty() && grouped.0.at(35).await?.is_empty());
     ensure!(count(&grouped.0.site, "SELECT count(*) FROM incident WHERE ended_at IS NULL").await? == 0);
     // It fails and is well again every few seconds.
     for second in (100..160).step_by(20) {
         grouped.happens(1..=1, "error", "it fails").await?;
-        grouped.at(second).await?;
+        grouped.0.at(second).await?;
         grouped.happens(1..=1, "info", "well").await?;
-        grouped.at(second + 10).await?;
+        grouped.0.at(second + 10).await?;
     }
     grouped.happens(1..=1, "error", "it fails").await?;
-    let told = grouped.at(160).await?;
+    let told = grouped.0.at(160).await?;
     ensure!(told == ["it fails"], "{told:?}");
     Ok(())
 }
@@ -173,10 +165,10 @@ async fn what_comes_and_goes_is_told_once_and_what_nobody_heard_of_has_no_end() 
 async fn an_incident_is_told_again_after_hours_and_once_after_its_provider_was_down() -> Result<()> {
     let grouped = Grouped::new("generic", json!({ "repeatInterval": "1h" }), 2).await?;
     grouped.happens(1..=1, "error", "it fails").await?;
-    grouped.at(0).await?;
-    ensure!(grouped.at(30).await? == ["it fails"]);
-    ensure!(grouped.at(3_000).await?.len() == 1);
-    let told = grouped.at(3_630).await?;
+    grouped.0.at(0).await?;
+    ensure!(grouped.0.at(30).await? == ["it fails"]);
+    ensure!(grouped.0.at(3_000).await?.len() == 1);
+    let told = grouped.0.at(3_630).await?;
     ensure!(told.len() == 2 && told[1].starts_with("Still fails on 1 of 2 clusters, for 1h.\n"), "{told:?}");
     // Down while it grows, goes on and ends: one message is left of that.
     let site = &grouped.0.site;
@@ -188,13 +180,13 @@ async fn an_incident_is_told_again_after_hours_and_once_after_its_provider_was_d
     .await?;
     grouped.happens(2..=2, "error", "it fails").await?;
     for second in [3_640, 4_000, 8_000] {
-        ensure!(grouped.at(second).await?.len() == 2);
+        ensure!(grouped.0.at(second).await?.len() == 2);
     }
     grouped.happens(1..=2, "info", "well").await?;
-    grouped.at(8_010).await?;
-    ensure!(grouped.at(8_040).await?.len() == 2);
+    grouped.0.at(8_010).await?;
+    ensure!(grouped.0.at(8_040).await?.len() == 2);
     site.apply(provider("apps", json!({ "type": "generic", "address": address, "channel": "room" }))).await?;
-    let told = grouped.at(9_000).await?;
+    let told = grouped.0.at(9_000).await?;
     ensure!(
         told.len() == 3 && told[2].starts_with("Resolved after 2h13m. It failed on 2 clusters.\n"),
         "{told:?}"
@@ -206,9 +198,9 @@ async fn an_incident_is_told_again_after_hours_and_once_after_its_provider_was_d
 async fn services_that_know_incidents_get_one_that_opens_and_closes() -> Result<()> {
     let grouped = Grouped::new("pagerduty", json!({ "wait": "0s" }), 2).await?;
     grouped.happens(1..=2, "error", "it fails").await?;
-    grouped.at(0).await?;
+    grouped.0.at(0).await?;
     grouped.happens(1..=2, "info", "well").await?;
-    grouped.at(1).await?;
+    grouped.0.at(1).await?;
     let got = grouped.0.sink.got();
     let events: Vec<&Value> =
         got.iter().map(|(_, body)| body).filter(|body| !body["event_action"].is_null()).collect();
@@ -261,15 +253,15 @@ async fn an_incident_names_nobody_of_whom_its_alert_may_not_hear() -> Result<()>
         tx.tell(news);
         tx.commit().await?;
     }
-    grouped.at(0).await?;
+    grouped.0.at(0).await?;
     let members = "SELECT count(*) FROM incident_member";
     ensure!(count(site, members).await? == 2);
-    let told = grouped.at(10).await?;
+    let told = grouped.0.at(10).await?;
     ensure!(told.len() == 1 && told[0].ends_with("\nedge-1, edge-9"), "{told:?}");
     // Leave that is withdrawn is none for what is told after that.
     site.delete(KindId::ReferenceGrant, "shop", "alerts").await?;
     grouped.happens(2..=2, "error", "it fails").await?;
-    let told = grouped.at(30).await?;
+    let told = grouped.0.at(30).await?;
     ensure!(count(site, members).await? == 2);
     ensure!(told.len() == 2 && told[1].ends_with("\nedge-1, edge-2"), "{told:?}");
     Ok(())
@@ -299,7 +291,7 @@ async fn clusters_that_are_named_by_their_kubeconfig_are_told_and_counted() -> R
         tx.tell(news);
         tx.commit().await?;
     }
-    let told = grouped.at(0).await?;
+    let told = grouped.0.at(0).await?;
     ensure!(told == ["Fails on 2 of 3 clusters for one cause.\nfar-7 fails\nfar-7, far-8"], "{told:?}");
     Ok(())
 }
@@ -317,13 +309,13 @@ async fn what_is_no_news_of_a_condition_neither_opens_an_incident_nor_ends_one()
         Ok(())
     };
     grouped.happens(1..=1, "error", "it fails").await?;
-    grouped.at(0).await?;
-    ensure!(grouped.at(30).await? == ["it fails"]);
+    grouped.0.at(0).await?;
+    ensure!(grouped.0.at(30).await? == ["it fails"]);
     besides("info", "its parent has applied it").await?;
     besides("error", "something could not be pruned").await?;
-    let told = grouped.at(40).await?;
+    let told = grouped.0.at(40).await?;
     ensure!(told == ["it fails", "something could not be pruned"], "{told:?}");
-    ensure!(grouped.at(100).await?.len() == 2);
+    ensure!(grouped.0.at(100).await?.len() == 2);
     // How it is counts, also where nothing tells of that.
     sqlx::raw_sql(
         "UPDATE resource SET object = jsonb_set(object, '{status}', '{\"conditions\": [{\"type\": \"Ready\", \"status\": \"True\"}]}')
@@ -331,8 +323,8 @@ async fn what_is_no_news_of_a_condition_neither_opens_an_incident_nor_ends_one()
     )
     .execute(&mut site.database.connect().await?)
     .await?;
-    grouped.at(110).await?;
-    let told = grouped.at(140).await?;
+    grouped.0.at(110).await?;
+    let told = grouped.0.at(140).await?;
     ensure!(told.len() == 3 && told[2].starts_with("Resolved after 1m50s."), "{told:?}");
     Ok(())
 }
@@ -351,19 +343,19 @@ async fn an_alert_that_is_changed_keeps_what_it_listens_to_and_ends_the_rest() -
         alert("apps", spec)
     };
     grouped.happens(1..=1, "error", "it fails").await?;
-    grouped.at(0).await?;
-    ensure!(grouped.at(30).await?.len() == 1);
+    grouped.0.at(0).await?;
+    ensure!(grouped.0.at(30).await?.len() == 1);
     site.apply(spec(json!({ "suspend": true }))).await?;
-    grouped.at(40).await?;
+    grouped.0.at(40).await?;
     site.apply(spec(json!({}))).await?;
-    ensure!(grouped.at(50).await?.len() == 1 && count(site, open).await? == 1);
+    ensure!(grouped.0.at(50).await?.len() == 1 && count(site, open).await? == 1);
     // What it does not listen to any more ends.
     grouped.happens(2..=2, "error", "another cause").await?;
-    grouped.at(60).await?;
+    grouped.0.at(60).await?;
     let narrow = json!([{ "kind": "Kustomization", "name": "web-edge-1" }]);
     site.apply(spec(json!({ "eventSources": narrow }))).await?;
-    grouped.at(61).await?;
-    grouped.at(95).await?;
+    grouped.0.at(61).await?;
+    grouped.0.at(95).await?;
     ensure!(count(site, open).await? == 1);
     Ok(())
 }
@@ -373,13 +365,13 @@ async fn an_alert_that_groups_no_more_closes_what_it_opened() -> Result<()> {
     let grouped = Grouped::new("generic", json!({}), 2).await?;
     let site = &grouped.0.site;
     grouped.happens(1..=1, "error", "it fails").await?;
-    grouped.at(0).await?;
-    grouped.at(30).await?;
+    grouped.0.at(0).await?;
+    grouped.0.at(30).await?;
     grouped.happens(2..=2, "error", "another cause").await?;
-    ensure!(grouped.at(40).await?.len() == 1);
+    ensure!(grouped.0.at(40).await?.len() == 1);
     let sources = json!([{ "kind": "Kustomization", "name": "*" }]);
     site.apply(alert("apps", json!({ "eventSources": sources, "eventSeverity": "error" }))).await?;
-    let mut told = grouped.at(50).await?.split_off(1);
+    let mut told = grouped.0.at(50).await?.split_off(1);
     told.sort();
     ensure!(told.len() == 2 && told[0].starts_with("This is not told as an incident any more"), "{told:?}");
     ensure!(told[1] == "another cause", "{told:?}");
@@ -391,13 +383,13 @@ async fn an_alert_that_groups_no_more_closes_what_it_opened() -> Result<()> {
 async fn what_failed_for_another_cause_and_is_well_is_well() -> Result<()> {
     let grouped = Grouped::new("generic", json!({ "wait": "0s", "interval": "1h" }), 2).await?;
     grouped.happens(1..=2, "error", "Deployment/apps/x timed out").await?;
-    grouped.at(0).await?;
+    grouped.0.at(0).await?;
     grouped.happens(1..=1, "error", "Secret/apps/x is forbidden").await?;
-    grouped.at(10).await?;
+    grouped.0.at(10).await?;
     grouped.happens(1..=1, "info", "well").await?;
-    grouped.at(20).await?;
+    grouped.0.at(20).await?;
     grouped.happens(2..=2, "info", "well").await?;
-    let told = grouped.at(30).await?;
+    let told = grouped.0.at(30).await?;
     ensure!(
         told.last().is_some_and(|last| last.starts_with("Resolved after 30s. It failed on 2 clusters.")),
         "{told:?}"

@@ -55,14 +55,6 @@ impl Quiet {
         tx.commit().await?;
         Ok(())
     }
-
-    /// Makes a pass at that second: what was sent by then, in all.
-    async fn at(&self, second: i64) -> Result<Vec<String>> {
-        self.0.clock.set(second);
-        self.0.pass().await?;
-        let message = |(_, body): (String, Value)| body["message"].as_str().unwrap_or_default().to_owned();
-        Ok(self.0.sink.got().into_iter().map(message).collect())
-    }
 }
 
 #[tokio::test]
@@ -70,7 +62,7 @@ async fn a_silence_keeps_back_what_happens_and_sums_it_up_at_its_end() -> Result
     let quiet = Quiet::new("generic", &["web", "api", "db", "cache"]).await?;
     let site = &quiet.0.site;
     quiet.fails("web").await?;
-    ensure!(quiet.at(0).await? == ["web fails"]);
+    ensure!(quiet.0.at(0).await? == ["web fails"]);
     let member = site.member("apps").await?;
     let objects = json!(["web", "db", "cache"].map(|name| json!({ "kind": "Kustomization", "name": name })));
     let silence = quiet.silence(3_600, json!({ "objects": objects, "author": "somebody else" }));
@@ -81,19 +73,19 @@ async fn a_silence_keeps_back_what_happens_and_sums_it_up_at_its_end() -> Result
     quiet.is_well("db").await?;
     // This one was told before: nobody is left with something open that is not.
     quiet.is_well("web").await?;
-    let told = quiet.at(10).await?;
+    let told = quiet.0.at(10).await?;
     ensure!(told[1..] == ["api fails", "web is well"], "{told:?}");
     let (reason, message) = quiet.0.is_ready().await?;
     let says = format!("Silence 'move' is in force until {}", quiet.time(3_600));
     ensure!(reason == "Succeeded" && message.contains(&says), "{reason}: {message}");
-    ensure!(quiet.at(3_599).await?.len() == 3);
-    let told = quiet.at(3_600).await?;
+    ensure!(quiet.0.at(3_599).await?.len() == 3);
+    let told = quiet.0.at(3_600).await?;
     let author = &member.username;
     ensure!(
         told[3..]
             == [
                 format!(
-                    "Silence 'move' of {author} is over: the database moves\n3 failures, 1 recovery\nStill failing: 1\n\
+                    "Silence 'move' by {author} is over: the database moves\n3 failures, 1 recovery\nStill failing: 1\n\
                      - Kustomization/apps/cache on edge-1: cache fails"
                 ),
                 "cache fails".to_owned()
@@ -104,7 +96,7 @@ async fn a_silence_keeps_back_what_happens_and_sums_it_up_at_its_end() -> Result
     // Once: and what happens after it is told as ever.
     quiet.is_well("cache").await?;
     quiet.fails("db").await?;
-    let told = quiet.at(3_700).await?;
+    let told = quiet.0.at(3_700).await?;
     ensure!(told[5..] == ["cache is well", "db fails"], "{told:?}");
     Ok(())
 }
@@ -115,14 +107,14 @@ async fn a_silence_that_is_deleted_is_over_and_one_of_another_alert_is_none() ->
     let site = &quiet.0.site;
     site.apply(quiet.silence(3_600, json!({ "alerts": [{ "name": "another" }] }))).await?;
     quiet.fails("web").await?;
-    ensure!(quiet.at(0).await? == ["web fails"]);
+    ensure!(quiet.0.at(0).await? == ["web fails"]);
     quiet.is_well("web").await?;
-    ensure!(quiet.at(1).await?.len() == 2);
+    ensure!(quiet.0.at(1).await?.len() == 2);
     site.apply(quiet.silence(3_600, json!({ "alerts": [{ "name": "alert" }] }))).await?;
     quiet.fails("web").await?;
-    ensure!(quiet.at(400).await?.len() == 2);
+    ensure!(quiet.0.at(400).await?.len() == 2);
     site.delete(KindId::Silence, "apps", "move").await?;
-    let told = quiet.at(401).await?;
+    let told = quiet.0.at(401).await?;
     ensure!(told[2].starts_with("Silence 'move' is over\n1 failure\n") && told[3] == "web fails", "{told:?}");
     Ok(())
 }
@@ -133,12 +125,12 @@ async fn what_was_well_before_anybody_heard_of_it_is_only_counted() -> Result<()
     let site = &quiet.0.site;
     site.apply(quiet.silence(60, json!({}))).await?;
     quiet.fails("web").await?;
-    quiet.at(0).await?;
+    quiet.0.at(0).await?;
     // No news says so: the object does.
     let well = "UPDATE resource SET object = jsonb_set(object, '{status}', '{\"conditions\": [{\"type\": \"Ready\", \"status\": \"True\"}]}')
          WHERE kind = 'Kustomization'";
     sqlx::raw_sql(well).execute(&mut site.database.connect().await?).await?;
-    quiet.at(60).await?;
+    quiet.0.at(60).await?;
     // A service that opens and closes gets no summary.
     ensure!(quiet.0.sink.got().is_empty(), "{:?}", quiet.0.sink.got());
     ensure!(count(site, "SELECT count(*) FROM gathered").await? == 0);
@@ -155,23 +147,23 @@ async fn incidents_wait_for_the_end_of_a_silence_and_are_resolved_in_it() -> Res
     quiet.forget().await?;
     for name in ["web", "api"] {
         quiet.fails(name).await?;
-        quiet.at(0).await?;
+        quiet.0.at(0).await?;
     }
-    let told = quiet.at(10).await?;
+    let told = quiet.0.at(10).await?;
     ensure!(told == ["web fails", "api fails"], "{told:?}");
     site.apply(quiet.silence(3_600, json!({}))).await?;
     quiet.fails("db").await?;
     quiet.is_well("api").await?;
-    ensure!(quiet.at(20).await?.len() == 2);
-    let told = quiet.at(30).await?;
+    ensure!(quiet.0.at(20).await?.len() == 2);
+    let told = quiet.0.at(30).await?;
     ensure!(told.len() == 3 && told[2].starts_with("Resolved after "), "{told:?}");
     // It would be repeated by now.
-    ensure!(quiet.at(1_300).await?.len() == 3);
-    quiet.at(3_600).await?;
-    let told = quiet.at(3_620).await?;
+    ensure!(quiet.0.at(1_300).await?.len() == 3);
+    quiet.0.at(3_600).await?;
+    let told = quiet.0.at(3_620).await?;
     let news: Vec<&str> = told[3..].iter().filter_map(|message| message.lines().next()).collect();
     ensure!(news.len() == 3 && news.contains(&"db fails"), "{told:?}");
-    ensure!(news.iter().any(|line| line.starts_with("Silence 'move' of ")), "{told:?}");
+    ensure!(news.iter().any(|line| line.starts_with("Silence 'move' by ")), "{told:?}");
     ensure!(news.iter().any(|line| line.starts_with("Still fails on 1 cluster, for 1h")), "{told:?}");
     Ok(())
 }
@@ -188,7 +180,7 @@ async fn there_is_an_end_of_what_is_kept_and_it_is_told() -> Result<()> {
         }
         tx.commit().await?;
     }
-    quiet.at(0).await?;
+    quiet.0.at(0).await?;
     ensure!(count(site, "SELECT count(*) FROM gathered").await? == 1_000);
     for _ in 0..2 {
         quiet.0.pass().await?;
@@ -217,8 +209,8 @@ async fn each_object_that_still_fails_at_the_end_of_a_silence_is_told() -> Resul
     for name in &names {
         quiet.fails(name).await?;
     }
-    ensure!(quiet.at(0).await?.is_empty());
-    let told = quiet.at(60).await?;
+    ensure!(quiet.0.at(0).await?.is_empty());
+    let told = quiet.0.at(60).await?;
     ensure!(told.len() == 46 && told[0].contains("\n45 failures\nStill failing: 45\n"), "{told:?}");
     let first = told[0].lines().count();
     ensure!(first == 3 + 21 && told[0].ends_with("\n- and 25 more"), "{}", told[0]);
@@ -239,38 +231,75 @@ async fn a_digest_is_one_message_of_all_alerts_of_its_provider() -> Result<()> {
     site.apply(second).await?;
     quiet.forget().await?;
     // Begins to gather.
-    quiet.at(0).await?;
+    quiet.0.at(0).await?;
     for name in ["web", "api", "db"] {
         quiet.fails(name).await?;
     }
     quiet.is_well("web").await?;
-    quiet.at(1).await?;
+    quiet.0.at(1).await?;
     let mut tx = site.store.begin().await?;
     let mut drift = news("apps", "web", "2 objects differ", "error");
     (drift.condition, drift.event["reason"]) = (None, "DriftDetected".into());
     tx.tell(drift);
     tx.commit().await?;
-    ensure!(quiet.at(first - 1).await?.is_empty());
+    ensure!(quiet.0.at(first - 1).await?.is_empty());
     let (_, message) = quiet.0.is_ready().await?;
-    ensure!(message.contains(&format!("told in one message at {}", quiet.time(first))), "{message}");
+    ensure!(
+        message.contains(&format!("they are told in one message, the next time at {}", quiet.time(first))),
+        "{message}"
+    );
     // Both Alerts are looked at, and one of them tells it.
     quiet.0.clock.set(first);
     let uid = site.stored(KindId::Alert, "apps", "second").await?.uid;
     hub.notify.process_alert(uid).await?;
-    let told = quiet.at(first).await?;
+    let told = quiet.0.at(first).await?;
     ensure!(told.len() == 1, "{told:?}");
     let tail = "\n3 failures, 1 recovery, 1 drift\nStill failing: 2\n- Kustomization/apps/api on edge-1: api fails\n\
                 - Kustomization/apps/db on edge-1: db fails";
     ensure!(told[0].starts_with("What happened in the last ") && told[0].ends_with(tail), "{told:?}");
     // Who fails on is named again, and where all is well there is nothing to tell.
-    let told = quiet.at(first + 3_600).await?;
+    let told = quiet.0.at(first + 3_600).await?;
     ensure!(told.len() == 2 && told[1].starts_with("Nothing new since the last digest\n"), "{told:?}");
     for name in ["api", "db"] {
         quiet.is_well(name).await?;
     }
-    let told = quiet.at(first + 7_200).await?;
+    let told = quiet.0.at(first + 7_200).await?;
     ensure!(told.len() == 3 && told[2].contains("recoveries") && !told[2].contains("Still"), "{told:?}");
-    ensure!(quiet.at(first + 10_800).await?.len() == 3);
+    ensure!(quiet.0.at(first + 10_800).await?.len() == 3);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_digest_leaves_out_what_a_suspended_alert_has_heard_until_it_goes_on() -> Result<()> {
+    let quiet = Quiet::new("generic", &["web", "api"]).await?;
+    let (site, hub) = (&quiet.0.site, &quiet.0.hub);
+    let (hourly, first) = hourly(&quiet);
+    site.apply(hourly).await?;
+    let second = |suspend: bool| {
+        json!({ "apiVersion": NOTIFICATION, "kind": "Alert", "metadata": { "namespace": "apps", "name": "second" },
+            "spec": { "providerRef": { "name": "chat" }, "eventSources": [{ "kind": "Kustomization", "name": "api" }],
+                "suspend": suspend } })
+    };
+    site.apply(alert("apps", json!({ "eventSources": [{ "kind": "Kustomization", "name": "web" }] })))
+        .await?;
+    site.apply(second(false)).await?;
+    quiet.forget().await?;
+    quiet.0.at(0).await?;
+    for name in ["web", "api"] {
+        quiet.fails(name).await?;
+    }
+    quiet.0.at(1).await?;
+    site.apply(second(true)).await?;
+    let told = quiet.0.at(first).await?;
+    ensure!(
+        told.len() == 1 && told[0].contains("\n1 failure\n") && !told[0].contains("apps/api"),
+        "{told:?}"
+    );
+    site.apply(second(false)).await?;
+    quiet.0.clock.set(first + 3_600);
+    hub.notify.process_alert(site.stored(KindId::Alert, "apps", "second").await?.uid).await?;
+    let told = quiet.0.sink.messages();
+    ensure!(told.len() == 2 && told[1].contains("\n1 failure\n") && told[1].contains("apps/api"), "{told:?}");
     Ok(())
 }
 
@@ -281,16 +310,16 @@ async fn without_its_digest_a_provider_is_told_what_was_gathered() -> Result<()>
     site.apply(hourly(&quiet).0).await?;
     quiet.forget().await?;
     quiet.fails("web").await?;
-    ensure!(quiet.at(0).await?.is_empty());
+    ensure!(quiet.0.at(0).await?.is_empty());
     // A Silence's news goes with the digest, too.
     site.apply(quiet.silence(20, json!({}))).await?;
     quiet.fails("web").await?;
-    quiet.at(1).await?;
-    quiet.at(20).await?;
+    quiet.0.at(1).await?;
+    quiet.0.at(20).await?;
     ensure!(count(site, "SELECT count(*) FROM gathered WHERE silence = ''").await? == 1);
     let url = &quiet.0.sink.url;
     site.apply(provider("apps", json!({ "type": "generic", "address": url }))).await?;
-    let told = quiet.at(30).await?;
+    let told = quiet.0.at(30).await?;
     ensure!(told.len() == 2 && told[0].contains("\n2 failures\n") && told[1] == "web fails", "{told:?}");
     Ok(())
 }
