@@ -16,7 +16,7 @@ use url::Url;
 use crate::clusters::ClusterArgs;
 use crate::limits::LimitArgs;
 use crate::network::NetworkArgs;
-use crate::traces::TraceArgs;
+use crate::otlp::OtlpArgs;
 
 /// Roadstead's hub: keeps a fleet of Kubernetes clusters on what Git says.
 ///
@@ -122,6 +122,17 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) no_cross_namespace_refs: bool,
 
+    /// Send the hub's own events to this notification-controller of Flux, in the form of Flux' controllers, by the Provider and the Alert
+    /// roadstead-system/events-addr. Without this flag these two are removed. An address that is not public also needs
+    /// --allow-network=notify=NETWORK
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "ROADSTEAD_EVENTS_ADDR",
+        conflicts_with = "no_cross_namespace_refs"
+    )]
+    pub(crate) events_addr: Option<String>,
+
     /// Treat variables of spec.postBuild that are not set and have no default as empty; without this flag they are an error
     #[arg(long)]
     pub(crate) lenient_substitutions: bool,
@@ -205,7 +216,7 @@ pub(crate) struct Args {
     pub(crate) limits: LimitArgs,
 
     #[command(flatten)]
-    pub(crate) traces: TraceArgs,
+    pub(crate) otlp: OtlpArgs,
 
     /// How log lines are written
     #[arg(long, value_enum, default_value_t = LogFormat::Json)]

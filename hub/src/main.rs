@@ -10,10 +10,10 @@ mod kubeconfig;
 mod limits;
 mod logging;
 mod network;
+mod otlp;
 mod private_file;
 mod rekey;
 mod run;
-mod traces;
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;

@@ -188,7 +188,11 @@ async fn serve(
     if let Some(sink) = args.audit_sink() {
         hub.audit.stream_to(&sink).context("open the stream of the audit log (--audit-log-path)")?;
     }
+    let replica = hub.sessions.replica().to_string();
+    let audit = args.otlp.start_audit(&replica, &hub.audit).await?;
     hub.objects.bootstrap().await.context("make the first objects")?;
+    let events = args.events_addr.as_deref().filter(|address| !address.is_empty());
+    hub.notify.forward(events).await.context("keep the Provider and the Alert of --events-addr")?;
     hub.identity.end_endless_tokens().await.context("give tokens without an end one")?;
     let hosts: Vec<String> =
         [host].into_iter().chain(addresses.iter().map(|address| address.ip().to_string())).collect();
@@ -196,11 +200,7 @@ async fn serve(
 
     let stop = CancellationToken::new();
     // Before the loops begin, and after them it is sent what they still noted.
-    let traces = args.traces.start(&hub.sessions.replica().to_string()).await?;
-    let traces = traces.map(|(exporter, collected)| {
-        let stop = CancellationToken::new();
-        (tokio::spawn(exporter.run(collected, stop.clone())), stop)
-    });
+    let traces = args.otlp.start_traces(&replica).await?;
     let tasks = roadstead_hub_tasks::start(&hub, &stop);
     let mut servers = JoinSet::new();
     {
@@ -254,10 +254,8 @@ async fn serve(
     };
     stop.cancel();
     drain(&hub, servers, tasks).await;
-    if let Some((sending, stop)) = traces {
-        stop.cancel();
-        // It bounds its own end.
-        let _ = sending.await;
+    for sending in [traces, audit].into_iter().flatten() {
+        sending.end().await;
     }
     outcome
 }

@@ -10,6 +10,7 @@ use crate::cron::CronSchedule;
 use crate::kustomization::is_false;
 use crate::object::{Condition, LocalObjectReference, duration_schema};
 use crate::object::{Object, Typed};
+use crate::rbac::LabelSelector;
 
 /// A stored Receiver.
 pub type Receiver = Object<ReceiverSpec, ReceiverStatus>;
@@ -222,6 +223,12 @@ pub struct CrossNamespaceObjectReference {
     /// Labels that must have these values when the event happens.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub match_labels: BTreeMap<String, String>,
+    /// Which namespaces of the hub, by their labels, where the namespace is `*`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace_selector: Option<LabelSelector>,
+    /// On which Clusters, by their labels. Events that are about no Cluster, such as those of sources, are left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_selector: Option<LabelSelector>,
 }
 
 /// The kinds that have events to be sent.
@@ -244,6 +251,22 @@ pub enum EventSourceKind {
 }
 
 impl EventSourceKind {
+    /// All of them.
+    pub const ALL: [Self; 12] = [
+        Self::Bucket,
+        Self::GitRepository,
+        Self::Kustomization,
+        Self::HelmRelease,
+        Self::HelmChart,
+        Self::HelmRepository,
+        Self::ImageRepository,
+        Self::ImagePolicy,
+        Self::ImageUpdateAutomation,
+        Self::OciRepository,
+        Self::ArtifactGenerator,
+        Self::ExternalArtifact,
+    ];
+
     /// The kind's name.
     #[must_use]
     pub fn as_str(self) -> &'static str {

@@ -102,6 +102,12 @@ impl LabelSelector {
             })
     }
 
+    /// The labels that it asks for.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        let expressions = self.match_expressions.iter().map(|requirement| requirement.key.as_str());
+        self.match_labels.keys().map(String::as_str).chain(expressions)
+    }
+
     /// Whether it selects everything.
     #[must_use]
     pub fn selects_all(&self) -> bool {

@@ -6,6 +6,7 @@
 mod process;
 mod table;
 mod times;
+mod traced;
 
 use std::sync::atomic::AtomicU64;
 
@@ -16,6 +17,7 @@ use prometheus_client::registry::Registry;
 pub use process::Process;
 pub use table::{Label, Table};
 pub use times::{QUICK, SLOW, Times};
+pub use traced::Traced;
 
 /// The media type of what [`text`] writes.
 pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

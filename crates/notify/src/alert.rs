@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use regex::Regex;
 use roadstead_api::rules::{MAX_PATTERN, MAX_PATTERN_BYTES, MAX_PATTERNS};
-use roadstead_api::{AlertSpec, CrossNamespaceObjectReference, KindId, Severity};
+use roadstead_api::{AlertSpec, CrossNamespaceObjectReference, KindId, LabelSelector, Severity};
 use roadstead_go_regex::{PatternError, compile};
 
 use crate::event::{Event, Level};
@@ -22,6 +22,17 @@ pub struct BadPattern {
     pub index: usize,
     /// What is wrong with it.
     pub why: PatternError,
+}
+
+/// The labels by which sources select.
+#[derive(Debug, Clone, Copy)]
+pub struct Labels<'a> {
+    /// Of the object that an event is of.
+    pub object: &'a BTreeMap<String, String>,
+    /// Of its namespace; none where that is not there.
+    pub namespace: Option<&'a BTreeMap<String, String>>,
+    /// Of the Cluster that it is about; none where it is about none.
+    pub cluster: Option<&'a BTreeMap<String, String>>,
 }
 
 /// Says which events an Alert is for.
@@ -44,13 +55,13 @@ impl<'a> Selector<'a> {
         Ok(Self { spec, namespace, inclusion, exclusion })
     }
 
-    /// The sources by which it is for an event of an object with these labels: none where it is not. Whether it may be, where the object
-    /// lies in another namespace, is for the caller.
+    /// The sources by which it is for an event with these labels: none where it is not. Whether it may be, where the object lies in another
+    /// namespace, is for the caller.
     #[must_use]
     pub fn matching<'s>(
         &'s self,
         event: &Event,
-        labels: &BTreeMap<String, String>,
+        labels: Labels<'_>,
     ) -> Vec<&'s CrossNamespaceObjectReference> {
         let spec = self.spec;
         if spec.suspend || spec.event_severity == Some(Severity::Error) && event.severity != Level::Error {
@@ -64,12 +75,10 @@ impl<'a> Selector<'a> {
         found
     }
 
-    fn is_of(
-        &self,
-        source: &CrossNamespaceObjectReference,
-        event: &Event,
-        labels: &BTreeMap<String, String>,
-    ) -> bool {
+    fn is_of(&self, source: &CrossNamespaceObjectReference, event: &Event, labels: Labels<'_>) -> bool {
+        let selected = |selector: &Option<LabelSelector>, labels: Option<&BTreeMap<String, String>>| {
+            selector.as_ref().is_none_or(|selector| labels.is_some_and(|labels| selector.selects(labels)))
+        };
         let object = &event.involved_object;
         let namespace = source.namespace.as_deref().unwrap_or(self.namespace);
         // As Flux has it, a source's version says nothing; a group that is another one's does.
@@ -78,7 +87,9 @@ impl<'a> Selector<'a> {
             && source.kind.as_str() == object.kind
             && (namespace == ALL || namespace == object.namespace)
             && (source.name == ALL || source.name == object.name)
-            && source.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+            && source.match_labels.iter().all(|(key, value)| labels.object.get(key) == Some(value))
+            && selected(&source.namespace_selector, labels.namespace)
+            && selected(&source.cluster_selector, labels.cluster)
     }
 
     fn lets_through(&self, message: &str) -> bool {
@@ -121,8 +132,40 @@ mod tests {
         let mut spec = json!({ "providerRef": { "name": "p" } });
         spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let spec: AlertSpec = serde_json::from_value(spec).unwrap();
-        let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        !Selector::new(&spec, "apps").unwrap().matching(event, &labels).is_empty()
+        let labels = map(labels);
+        let labels = Labels { object: &labels, namespace: None, cluster: None };
+        !Selector::new(&spec, "apps").unwrap().matching(event, labels).is_empty()
+    }
+
+    fn map(labels: &[(&str, &str)]) -> BTreeMap<String, String> {
+        labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn selectors_say_which_namespaces_and_clusters() {
+        let event = event("shop", "web", "m");
+        let selector = json!({ "matchLabels": { "team": "blue" },
+            "matchExpressions": [{ "key": "old", "operator": "DoesNotExist" }] });
+        let (none, blue) = (map(&[]), map(&[("team", "blue")]));
+        let old = map(&[("team", "blue"), ("old", "yes")]);
+        for (field, labels, expected) in [
+            ("namespaceSelector", [Some(&blue), None], true),
+            ("namespaceSelector", [Some(&old), Some(&blue)], false),
+            ("namespaceSelector", [None, Some(&blue)], false),
+            ("clusterSelector", [None, Some(&blue)], true),
+            ("clusterSelector", [Some(&blue), Some(&none)], false),
+            // About no cluster.
+            ("clusterSelector", [Some(&blue), None], false),
+        ] {
+            let source = json!({ "kind": "Kustomization", "name": "*", "namespace": "*", field: selector });
+            let spec: AlertSpec =
+                serde_json::from_value(json!({ "providerRef": { "name": "p" }, "eventSources": [source] }))
+                    .unwrap();
+            let [namespace, cluster] = labels;
+            let labels = Labels { object: &none, namespace, cluster };
+            let selects = !Selector::new(&spec, "apps").unwrap().matching(&event, labels).is_empty();
+            assert_eq!(selects, expected, "{field} {labels:?}");
+        }
     }
 
     #[test]

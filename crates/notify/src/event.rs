@@ -13,6 +13,10 @@ use crate::incident::{IncidentFacts, Stage};
 /// What stands before the keys that an object's own annotations give its events.
 const OWN_PREFIX: &str = "event.toolkit.fluxcd.io/";
 
+/// The annotation of an Alert whose events keep the keys of their metadata, `GROUP/KEY`, and so are what Flux' controllers send to a
+/// notification-controller.
+pub const QUALIFIED: &str = "fleet.roadstead.dev/qualified-metadata";
+
 /// Something that happened to an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -110,6 +114,17 @@ impl Event {
             merged.remove(key);
         }
         Self { metadata: merged, ..self.clone() }
+    }
+
+    /// The event as it is, with what an Alert adds, for a notification-controller: that makes bare keys of `GROUP/KEY`, and drops others.
+    #[must_use]
+    pub fn qualified_by(&self, alert: &AlertSpec, cluster: Option<&str>) -> Self {
+        let bare = Self { metadata: BTreeMap::new(), ..self.clone() }.told_by(alert, cluster);
+        let group = self.involved_object.api_version.split_once('/').map_or("", |(group, _)| group);
+        let mut metadata: BTreeMap<String, String> =
+            bare.metadata.into_iter().map(|(key, value)| (format!("{group}/{key}"), value)).collect();
+        metadata.extend(self.metadata.clone());
+        Self { metadata, ..bare }
     }
 
     /// What events that say the same have in common: the object, what happened to it, and at which revision.

@@ -18,9 +18,9 @@ mod summary;
 mod target;
 mod text;
 
-pub use alert::{BadPattern, Selector};
+pub use alert::{BadPattern, Labels, Selector};
 pub use cause::Cause;
-pub use event::{Event, Involved, Level};
+pub use event::{Event, Involved, Level, QUALIFIED};
 pub use incident::{Incident, IncidentFacts, MOST_NAMED, Pace, Stage, Step};
 pub use providers::{Next, Question, Takes, begin, heard, is_built, is_git, refused, takes, thread};
 pub use request::{Method, Request};

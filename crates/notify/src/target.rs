@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
 use roadstead_model::Secret;
 use url::Url;
 use zeroize::Zeroizing;
@@ -33,6 +34,8 @@ pub struct Target {
     pub status_id: Option<String>,
     /// What the service calls the first message of the incident that the event tells of.
     pub thread: Option<String>,
+    /// When it is sent.
+    pub now: Timestamp,
     /// Whether it may have been told already.
     pub is_repeat: bool,
 }

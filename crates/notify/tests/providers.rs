@@ -34,6 +34,8 @@ fn hostile() -> Event {
     event
 }
 
+const EVENT_HUB: &str = "Endpoint=sb://space.servicebus.windows.net/;SharedAccessKeyName=send;SharedAccessKey=CANARY;EntityPath=fleet";
+
 fn target(address: &str) -> Target {
     Target { address: address.into(), channel: "room".to_owned(), uid: "u".to_owned(), ..Target::default() }
 }
@@ -90,6 +92,8 @@ fn all() -> Vec<(ProviderType, Target, usize)> {
             96 << 10,
         ),
         (T::Githubdispatch, with_token("https://github.com/o/r"), 4 << 20),
+        (T::Azureeventhub, target(EVENT_HUB), 256 << 10),
+        (T::Azureeventhub, Target { channel: "space".to_owned(), ..with_token("fleet") }, 256 << 10),
     ]
 }
 

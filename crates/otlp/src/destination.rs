@@ -1,22 +1,39 @@
-//! Where spans are sent to, as an operator says it: by flags, or by the variables that all of OpenTelemetry's programs have.
+//! Where spans and log records are sent to, as an operator says it: by flags, or by the variables that all of OpenTelemetry's programs have.
 
 use http::{HeaderName, HeaderValue};
 use roadstead_outbound::secret_header;
 use url::Url;
 
-/// What is appended to an endpoint that is for all signals.
-const TRACES: &str = "v1/traces";
+/// What is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    /// Spans.
+    Traces,
+    /// Log records.
+    Logs,
+}
+
+impl Signal {
+    /// What is appended to an endpoint that is for all signals.
+    const fn path(self) -> &'static str {
+        match self {
+            Self::Traces => "v1/traces",
+            Self::Logs => "v1/logs",
+        }
+    }
+}
+
 /// Headers that are sent with each batch.
 const MOST_HEADERS: usize = 32;
 
-/// Where spans are sent to.
+/// Where a signal is sent to.
 #[derive(Clone)]
 pub struct Destination {
     pub(crate) url: Url,
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
 }
 
-/// Why spans cannot be sent there. Neither credentials nor what stands in their place is told.
+/// Why nothing can be sent there. Neither credentials nor what stands in their place is told.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadDestination {
     /// The URL.
@@ -32,20 +49,27 @@ pub enum BadDestination {
 }
 
 impl Destination {
-    /// An endpoint for all signals, to which the path of traces is appended; or one for traces alone, which is taken as it is.
+    /// An endpoint for all signals, to which the path of this one is appended.
     ///
     /// # Errors
     /// [`BadDestination::Url`].
-    pub fn new(endpoint: &str, is_for_traces: bool) -> Result<Self, BadDestination> {
-        let mut url = Url::parse(endpoint).map_err(|_| BadDestination::Url)?;
+    pub fn shared(endpoint: &str, signal: Signal) -> Result<Self, BadDestination> {
+        let mut to = Self::exact(endpoint)?;
+        let path = format!("{}/{}", to.url.path().trim_end_matches('/'), signal.path());
+        to.url.set_path(&path);
+        Ok(to)
+    }
+
+    /// An endpoint for one signal, which is taken as it is.
+    ///
+    /// # Errors
+    /// [`BadDestination::Url`].
+    pub fn exact(endpoint: &str) -> Result<Self, BadDestination> {
+        let url = Url::parse(endpoint).map_err(|_| BadDestination::Url)?;
         let is_plain = url.username().is_empty() && url.password().is_none();
         let is_http = matches!(url.scheme(), "http" | "https") && url.has_host();
         if !is_plain || !is_http || url.query().is_some() || url.fragment().is_some() {
             return Err(BadDestination::Url);
-        }
-        if !is_for_traces {
-            let path = format!("{}/{TRACES}", url.path().trim_end_matches('/'));
-            url.set_path(&path);
         }
         Ok(Self { url, headers: Vec::new() })
     }
@@ -80,27 +104,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_is_for_all_signals_or_for_traces() {
-        let shown = |endpoint, is_for_traces| {
-            Destination::new(endpoint, is_for_traces).map(|to| to.shown().to_owned())
-        };
+    fn an_endpoint_is_for_all_signals_or_for_one() {
+        let shown = |to: Result<Destination, _>| to.map(|to| to.shown().to_owned());
         for (endpoint, url) in [
-            ("http://collector:4318", "http://collector:4318/v1/traces"),
-            ("http://collector:4318/", "http://collector:4318/v1/traces"),
-            ("https://otlp.example/tenant/", "https://otlp.example/tenant/v1/traces"),
+            ("http://collector:4318", "http://collector:4318/v1/"),
+            ("http://collector:4318/", "http://collector:4318/v1/"),
+            ("https://otlp.example/tenant/", "https://otlp.example/tenant/v1/"),
         ] {
-            assert_eq!(shown(endpoint, false).as_deref(), Ok(url));
+            for (signal, name) in [(Signal::Traces, "traces"), (Signal::Logs, "logs")] {
+                assert_eq!(shown(Destination::shared(endpoint, signal)), Ok(format!("{url}{name}")));
+            }
         }
-        assert_eq!(shown("https://otlp.example/x", true).as_deref(), Ok("https://otlp.example/x"));
+        assert_eq!(
+            shown(Destination::exact("https://otlp.example/x")).as_deref(),
+            Ok("https://otlp.example/x")
+        );
         for bad in ["", "collector:4318", "ftp://a", "http://u:canary@a", "http://a/?k=canary", "http://a/#b"]
         {
-            assert_eq!(shown(bad, false), Err(BadDestination::Url), "{bad}");
+            assert_eq!(shown(Destination::exact(bad)), Err(BadDestination::Url), "{bad}");
         }
     }
 
     #[test]
     fn headers_are_read_and_do_not_print() {
-        let to = Destination::new("http://a", false).unwrap();
+        let to = Destination::exact("http://a").unwrap();
         let with = to.clone().with_headers("authorization=Bearer%20canary, x-tenant = blue,").unwrap();
         let read: Vec<_> =
             with.headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();

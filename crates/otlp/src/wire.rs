@@ -1,18 +1,19 @@
-//! The messages of OTLP's `trace_service.proto`, as far as they are sent: opentelemetry-proto 1.x, whose numbers do not change.
+//! The messages of OTLP, as far as they are sent: opentelemetry-proto 1.x, whose numbers do not change.
 
-use roadstead_trace::{Finished, Value};
+mod logs;
+mod traces;
 
-/// What is posted.
+use roadstead_trace::Value;
+
+pub use logs::{ExportLogsServiceRequest, LogRecord, ResourceLogs, ScopeLogs};
+pub use traces::{ExportTraceServiceRequest, ResourceSpans, ScopeSpans, Span, Status};
+
+pub(crate) use logs::request as of_lines;
+pub(crate) use traces::request as of_spans;
+
+/// What is answered, whatever was sent: the messages of all signals have this form.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct ExportTraceServiceRequest {
-    /// Of each process.
-    #[prost(message, repeated, tag = "1")]
-    pub resource_spans: Vec<ResourceSpans>,
-}
-
-/// What is answered.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct ExportTraceServiceResponse {
+pub struct ExportServiceResponse {
     /// What was not taken.
     #[prost(message, optional, tag = "1")]
     pub partial_success: Option<PartialSuccess>,
@@ -21,23 +22,12 @@ pub struct ExportTraceServiceResponse {
 /// What of a batch was not taken.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PartialSuccess {
-    /// How many.
+    /// How many spans, or log records.
     #[prost(int64, tag = "1")]
-    pub rejected_spans: i64,
+    pub rejected: i64,
     /// Why.
     #[prost(string, tag = "2")]
     pub error_message: String,
-}
-
-/// The spans of a process.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct ResourceSpans {
-    /// The process.
-    #[prost(message, optional, tag = "1")]
-    pub resource: Option<Resource>,
-    /// By what made them.
-    #[prost(message, repeated, tag = "2")]
-    pub scope_spans: Vec<ScopeSpans>,
 }
 
 /// A process.
@@ -48,18 +38,14 @@ pub struct Resource {
     pub attributes: Vec<KeyValue>,
 }
 
-/// The spans that one library made.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct ScopeSpans {
-    /// The library.
-    #[prost(message, optional, tag = "1")]
-    pub scope: Option<InstrumentationScope>,
-    /// The spans.
-    #[prost(message, repeated, tag = "2")]
-    pub spans: Vec<Span>,
+impl Resource {
+    fn of(known: &[(&'static str, String)]) -> Self {
+        let attributes = known.iter().map(|(key, value)| attribute(key, Value::from(value.as_str())));
+        Self { attributes: attributes.collect() }
+    }
 }
 
-/// What made spans.
+/// What made spans or log records.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct InstrumentationScope {
     /// Its name.
@@ -70,44 +56,10 @@ pub struct InstrumentationScope {
     pub version: String,
 }
 
-/// A span.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct Span {
-    /// Of which trace: 16 bytes.
-    #[prost(bytes = "vec", tag = "1")]
-    pub trace_id: Vec<u8>,
-    /// Its own: 8 bytes.
-    #[prost(bytes = "vec", tag = "2")]
-    pub span_id: Vec<u8>,
-    /// The one that it is under; empty of a first one.
-    #[prost(bytes = "vec", tag = "4")]
-    pub parent_span_id: Vec<u8>,
-    /// What was done.
-    #[prost(string, tag = "5")]
-    pub name: String,
-    /// 1: within the process.
-    #[prost(int32, tag = "6")]
-    pub kind: i32,
-    /// When it began, in nanoseconds since 1970.
-    #[prost(fixed64, tag = "7")]
-    pub start_time_unix_nano: u64,
-    /// When it ended.
-    #[prost(fixed64, tag = "8")]
-    pub end_time_unix_nano: u64,
-    /// What it was done with.
-    #[prost(message, repeated, tag = "9")]
-    pub attributes: Vec<KeyValue>,
-    /// What came of it.
-    #[prost(message, optional, tag = "15")]
-    pub status: Option<Status>,
-}
-
-/// What came of a span.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct Status {
-    /// 0: nothing is said, 2: it failed.
-    #[prost(int32, tag = "3")]
-    pub code: i32,
+impl InstrumentationScope {
+    fn own() -> Self {
+        Self { name: "roadstead".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() }
+    }
 }
 
 /// An attribute.
@@ -143,44 +95,6 @@ pub enum Any {
     Number(i64),
 }
 
-const INTERNAL: i32 = 1;
-const ERROR: i32 = 2;
-
-/// What is posted of these spans of the process that `resource` says.
-pub(crate) fn request(
-    resource: &[(&'static str, String)],
-    spans: Vec<Finished>,
-) -> ExportTraceServiceRequest {
-    let attributes =
-        resource.iter().map(|(key, value)| attribute(key, Value::from(value.as_str()))).collect();
-    let scope =
-        InstrumentationScope { name: "roadstead".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
-    let spans = spans.into_iter().map(Span::from).collect();
-    ExportTraceServiceRequest {
-        resource_spans: vec![ResourceSpans {
-            resource: Some(Resource { attributes }),
-            scope_spans: vec![ScopeSpans { scope: Some(scope), spans }],
-        }],
-    }
-}
-
-impl From<Finished> for Span {
-    fn from(span: Finished) -> Self {
-        let nanos = |at: jiff::Timestamp| u64::try_from(at.as_nanosecond()).unwrap_or_default();
-        Self {
-            trace_id: span.context.trace.as_bytes().to_vec(),
-            span_id: span.context.span.as_bytes().to_vec(),
-            parent_span_id: span.parent.map_or_else(Vec::new, |parent| parent.as_bytes().to_vec()),
-            name: span.name.to_owned(),
-            kind: INTERNAL,
-            start_time_unix_nano: nanos(span.start),
-            end_time_unix_nano: nanos(span.end),
-            attributes: span.attributes.into_iter().map(|(key, value)| attribute(key, value)).collect(),
-            status: span.failed.then_some(Status { code: ERROR }),
-        }
-    }
-}
-
 fn attribute(key: &str, value: Value) -> KeyValue {
     let value = match value {
         Value::Text(text) => Any::Text(text),
@@ -188,32 +102,4 @@ fn attribute(key: &str, value: Value) -> KeyValue {
         Value::Truth(truth) => Any::Truth(truth),
     };
     KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }) }
-}
-
-#[cfg(test)]
-mod tests {
-    use prost::Message as _;
-
-    use super::*;
-
-    /// The bytes that OpenTelemetry's own package for Python (opentelemetry-proto) makes of the same span.
-    #[test]
-    fn a_span_has_the_bytes_of_the_protocol() {
-        let at = |nanos| jiff::Timestamp::from_nanosecond(nanos).unwrap();
-        let context = "00-0102030405060708090a0b0c0d0e0f10-1112131415161718-01".parse().unwrap();
-        let parent = roadstead_model::SpanId::new(*b"parented");
-        let mut span = Finished::new(context, parent, "x", (at(1), at(2))).with("n", 3_usize).with("t", true);
-        span.failed = true;
-        let mut expected = vec![10, 16];
-        expected.extend(1..=16);
-        expected.extend([18, 8]);
-        expected.extend(17..=24);
-        expected.extend(b"\x22\x08parented\x2a\x01x\x30\x01");
-        expected.extend(b"\x39\x01\0\0\0\0\0\0\0\x41\x02\0\0\0\0\0\0\0");
-        expected
-            .extend(b"\x4a\x07\x0a\x01n\x12\x02\x18\x03\x4a\x07\x0a\x01t\x12\x02\x10\x01\x7a\x02\x18\x02");
-        assert_eq!(Span::from(span.clone()).encode_to_vec(), expected);
-        let request = request(&[("service.name", "hub".to_owned())], vec![span]);
-        assert_eq!(ExportTraceServiceRequest::decode(request.encode_to_vec().as_slice()), Ok(request));
-    }
 }

@@ -19,10 +19,11 @@ mod sign_in;
 pub(crate) mod tokens;
 
 pub use access::AccessRules;
+pub(crate) use access::NAME_LABEL;
 pub use accounts::{AccountToken, AccountTokenOrder};
 pub use audit::{
-    AuditChange, AuditComparison, AuditItem, AuditLog, AuditReport, AuditSink, AuditStream, HEAD_PERIOD,
-    REFUSALS_PERIOD, SEAL_PERIOD, authorize_path, query_time,
+    AuditChange, AuditComparison, AuditItem, AuditLines, AuditLog, AuditReport, AuditSink, AuditStream,
+    HEAD_PERIOD, REFUSALS_PERIOD, SEAL_PERIOD, authorize_path, query_time,
 };
 pub use auth::{ADMIN_LIFE, Authenticator, Identity, MASTERS, account_user};
 pub use certificates::{BadCertificate, ClientCertificate};

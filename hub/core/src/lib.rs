@@ -301,7 +301,7 @@ impl Hub {
         let builds = Arc::new(Builds::new(&context, &quarantine));
         let delivery = Arc::new(Delivery::new(&context, &access, &objects, &sessions, &builds, &remotes));
         let hooks = Arc::new(Hooks::new(&context, &access, &audit));
-        let notify = Arc::new(Notifier::new(&context, &access));
+        let notify = Arc::new(Notifier::new(&context, &access, &objects));
         let views = Arc::new(Views::new(&context, &sessions, &builds));
         let schedule = Arc::new(Schedule::new(&context, &quarantine));
         let metrics = Arc::new(Metrics::new(&context));

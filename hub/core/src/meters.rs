@@ -11,11 +11,11 @@ use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 use roadstead_api::{KindId, PipelineRole};
-use roadstead_meters::{Open, QUICK, SLOW, StatusClass, Table, Times};
+use roadstead_meters::{Open, QUICK, SLOW, StatusClass, Table, Times, Traced};
 use roadstead_model::{Queue, ResourceUid, StepTiming};
 use roadstead_sources::{FetchError, Outcome};
 
-pub(crate) use labels::{Build, OfQueue};
+pub(crate) use labels::{Build, OfQueue, StreamKind};
 pub use labels::{Direction, RequestVerb, SessionEnd};
 use labels::{OfFetch, OfKind, OfStage};
 
@@ -27,7 +27,7 @@ pub struct Meters {
     passes: Family<OfQueue, Times, Slow>,
     failures: Family<OfQueue, Counter>,
     waits: Family<OfQueue, Times, Slow>,
-    stages: Family<OfStage, Times, Slow>,
+    stages: Family<OfStage, Traced, Slow>,
     builds: Table<Build, (), Counter>,
     fetches: Family<OfFetch, Counter>,
     fetched: Family<OfKind, Counter>,
@@ -40,6 +40,7 @@ pub struct Meters {
     requests_took: Table<RequestVerb, (), Times>,
     requests_open: Gauge,
     watches: Gauge,
+    audit_lost: Table<StreamKind, (), Counter>,
     /// How long reconciliations took. By uid, so that what is gone is gone from here, too.
     objects: Mutex<BTreeMap<ResourceUid, Times>>,
 }
@@ -55,7 +56,7 @@ impl Default for Meters {
         for queue in Queue::ALL {
             let _ = waits.get_or_create(&OfQueue { queue: queue.as_str() });
         }
-        let stages = Family::<OfStage, Times, Slow>::new_with_constructor(Slow);
+        let stages = Family::<OfStage, Traced, Slow>::new_with_constructor(Slow);
         let fetches = Family::<OfFetch, Counter>::default();
         for kind in KindId::of_role(PipelineRole::Source).map(|kind| kind.get().kind) {
             let _ = stages.get_or_create(&OfStage { kind, stage: "fetch" });
@@ -80,6 +81,7 @@ impl Default for Meters {
             requests_took: Table::of(|| Times::new(QUICK)),
             requests_open: Gauge::default(),
             watches: Gauge::default(),
+            audit_lost: Table::default(),
             objects: Mutex::default(),
         }
     }
@@ -103,7 +105,7 @@ impl Meters {
     pub(crate) fn reconciled(&self, uid: ResourceUid, took: Duration) {
         let mut objects = self.objects();
         if objects.len() < MOST_TIMED || objects.contains_key(&uid) {
-            objects.entry(uid).or_insert_with(|| Slow.new_metric()).observe(took);
+            objects.entry(uid).or_insert_with(|| Times::new(SLOW)).observe(took);
         }
     }
 
@@ -118,7 +120,7 @@ impl Meters {
 
     /// A stage of what is done for an object of a kind took so long.
     pub(crate) fn stage(&self, of: KindId, stage: &'static str, took: Duration) {
-        self.stages.get_or_create(&OfStage { kind: of.get().kind, stage }).observe(took);
+        self.stages.get_or_create(&OfStage { kind: of.get().kind, stage }).observe(took, trace());
     }
 
     /// The stages of an attempt that took so long in all, as its agent told them: none takes longer than the whole. What they leave is the
@@ -151,7 +153,9 @@ impl Meters {
             Err(_) => "failed",
         };
         self.fetches.get_or_create(&OfFetch { kind, result }).inc();
-        self.stage(of, "fetch", took);
+        // The trace of one that found nothing new is kept nowhere.
+        let trace = if result == "unchanged" { None } else { trace() };
+        self.stages.get_or_create(&OfStage { kind, stage: "fetch" }).observe(took, trace);
     }
 
     /// An agent's session has begun; it is open while this is held.
@@ -190,6 +194,11 @@ impl Meters {
         Open::one(&self.watches)
     }
 
+    /// Counts the lines of the audit log that a stream lost.
+    pub(crate) fn audit_lost(&self, stream: StreamKind) -> Counter {
+        self.audit_lost.at(stream, ()).clone()
+    }
+
     /// Adds all but what is told by object.
     pub(crate) fn register(&self, registry: &mut Registry) {
         self.register_passes(registry);
@@ -211,6 +220,11 @@ impl Meters {
             self.requests_open.clone(),
         );
         registry.register("roadstead_watches_open", "Watches of this replica", self.watches.clone());
+        registry.register(
+            "roadstead_audit_stream_lost",
+            "Lines of the audit log that a stream of this replica could not take",
+            self.audit_lost.clone(),
+        );
     }
 
     fn register_passes(&self, registry: &mut Registry) {
@@ -286,6 +300,12 @@ impl Meters {
     }
 }
 
+/// The trace of the work at hand, where its spans are sent.
+fn trace() -> Option<String> {
+    let context = roadstead_trace::current().filter(|context| context.sampled && roadstead_trace::is_on())?;
+    Some(context.trace.to_string())
+}
+
 /// Histograms of what may take minutes.
 #[derive(Debug, Clone, Default)]
 struct Slow;
@@ -293,6 +313,12 @@ struct Slow;
 impl MetricConstructor<Times> for Slow {
     fn new_metric(&self) -> Times {
         Times::new(SLOW)
+    }
+}
+
+impl MetricConstructor<Traced> for Slow {
+    fn new_metric(&self) -> Traced {
+        Traced::new(SLOW)
     }
 }
 

@@ -9,6 +9,7 @@
 //! Failures that an Alert with `spec.group` is for join an incident in the place of a delivery each; a pass makes deliveries of those that are to
 //! be told.
 
+mod forward;
 mod gather;
 mod incidents;
 mod provider;
@@ -24,13 +25,14 @@ use roadstead_api::{ConditionStatus, NotificationStatus};
 use roadstead_hub_store::{Store, StoreError, Stored, Tx};
 use roadstead_model::Reason;
 
-use crate::HubOptions;
 use crate::clock::Clock;
 use crate::context::Context;
 use crate::identity::AccessRules;
+use crate::objects::Objects;
 use crate::objects::conditions::{self, SUSPENDED};
 use crate::objects::status::{self, HasStatus};
 use crate::objects::triggers;
+use crate::{HubError, HubOptions};
 
 /// The name under which passes are logged.
 const LOGGER: &str = "controllers.Notification";
@@ -44,16 +46,26 @@ pub struct Notifier {
     clock: Arc<dyn Clock>,
     options: Arc<HubOptions>,
     access: Arc<AccessRules>,
+    objects: Arc<Objects>,
 }
 
 impl Notifier {
-    pub(crate) fn new(context: &Context, access: &Arc<AccessRules>) -> Self {
+    pub(crate) fn new(context: &Context, access: &Arc<AccessRules>, objects: &Arc<Objects>) -> Self {
         Self {
             store: context.store.clone(),
             clock: Arc::clone(&context.clock),
             options: Arc::clone(&context.options),
             access: Arc::clone(access),
+            objects: Arc::clone(objects),
         }
+    }
+
+    /// Has all events sent to a notification-controller at this address, or to none any more.
+    ///
+    /// # Errors
+    /// Where the database refuses, or the address is none.
+    pub async fn forward(&self, address: Option<&str>) -> Result<(), HubError> {
+        forward::forward(&self.objects, address).await
     }
 
     /// Locks an object again for its status, unless its spec is another one by now.

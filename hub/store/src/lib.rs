@@ -97,7 +97,7 @@ pub use incident::{FailingMember, FleetIncident, IncidentId, Member, OpenInciden
 pub use inventory::{Contested, Holdings};
 pub use lists::{ApplierRow, SourceRow};
 pub use metrics::{ObjectInfo, QueueDepth, WaitingDeliveries};
-pub use news::{AlertSource, NewDelivery, NewsItem, WaitingNews};
+pub use news::{AlertSource, LabelsByName, NewDelivery, NewsItem, WaitingNews};
 pub use reconciliation::{AttemptInputs, Closed, History, Outcome, Reconciliation};
 pub use references::{Concerned, Whom};
 pub use rekey::{KeyCensus, RekeyOptions, RekeyStep, Rekeyed, Sealed};

@@ -1,8 +1,9 @@
 //! Events that Alerts listen to: written with the state that they tell of, and sorted to the Alerts that they are for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use roadstead_api::KindId;
 use roadstead_model::{ResourceUid, Topic};
 use serde_json::Value;
 use sqlx::types::Json;
@@ -67,6 +68,9 @@ pub struct WaitingNews {
     /// What it comes of, where traces are made.
     pub trace: Option<String>,
 }
+
+/// Labels of objects, by their names.
+pub type LabelsByName = BTreeMap<String, BTreeMap<String, String>>;
 
 /// An event that an Alert is to send.
 #[derive(Debug, Clone)]
@@ -169,6 +173,32 @@ impl Tx {
         .await
         .map_err(StoreError::query(what))?;
         Ok(())
+    }
+
+    /// Those of the given labels that objects of a kind without namespaces have: of each that is there.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn labels_of(
+        &mut self,
+        kind: KindId,
+        names: &BTreeSet<String>,
+        keys: &[String],
+    ) -> Result<LabelsByName, StoreError> {
+        let rows: Vec<(String, Json<BTreeMap<String, String>>)> = sqlx::query_as(
+            "SELECT name, coalesce((SELECT jsonb_object_agg(key, value)
+                                    FROM jsonb_each_text(coalesce(object #> '{metadata,labels}', '{}'))
+                                    WHERE key = ANY($4)), '{}')
+             FROM resource WHERE api_group = $1 AND kind = $2 AND namespace = '' AND name = ANY($3)",
+        )
+        .bind(kind.get().group())
+        .bind(kind.get().kind)
+        .bind(names.iter().collect::<Vec<_>>())
+        .bind(keys)
+        .fetch_all(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("read labels"))?;
+        Ok(rows.into_iter().map(|(name, Json(labels))| (name, labels)).collect())
     }
 
     /// Takes the oldest events that wait to be sorted, each with who listens to it: they are gone with this unit of work. None while another

@@ -8,6 +8,7 @@ mod agent_life;
 mod agents;
 mod alerts;
 mod appliers;
+mod audit_stream;
 mod bucket;
 mod clocks;
 mod cluster_events;

@@ -234,6 +234,15 @@ async fn one_trace_leads_from_a_webhook_to_the_cluster_and_to_what_is_told() -> 
     let lines = trace.0.len();
     ensure!(lines < 40, "{lines} spans of one commit");
 
+    // Whoever sees how long a stage took is led to it.
+    let metrics = fleet.run(&["get", "--raw", "/metrics"]).await?;
+    let exemplar = format!("# {{trace_id=\"{}\"}}", trace_id(PUSHED));
+    for stage in ["fetch", "build", "apply"] {
+        let labels = format!("stage=\"{stage}\",le=");
+        let leads = |line: &str| line.contains(&labels) && line.contains(&exemplar);
+        ensure!(metrics.lines().any(leads), "{stage}: {metrics}");
+    }
+
     // Who asks for a reconciliation goes on with a trace of his own; who has not shown who he is does not.
     ensure!(caller.ask("app", None, ANONYMOUS).await? == StatusCode::UNAUTHORIZED, "nobody was taken");
     ensure!(caller.ask("app", Some(&caller.token), ASKED).await? == StatusCode::OK, "it was not taken");

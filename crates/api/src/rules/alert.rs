@@ -18,6 +18,8 @@ pub const MAX_PATTERN: Limits = Limits { program: 128 << 10, tables: 128 << 10 }
 
 /// So many entries `spec.eventSources` has at most.
 const MAX_SOURCES: usize = 100;
+/// So many labels each selector of a source asks for at most.
+const MAX_TERMS: usize = 20;
 /// So many entries `spec.eventMetadata` has at most: each event that is sent has them.
 const MAX_METADATA: usize = 50;
 /// And so many bytes in all.
@@ -76,6 +78,7 @@ pub(super) fn check(spec: &Value, verdict: &mut Verdict) {
 fn sources(sources: &[Value], verdict: &mut Verdict) {
     at_most("spec.eventSources", sources.len(), MAX_SOURCES, &mut verdict.errors);
     for (index, source) in sources.iter().enumerate() {
+        selectors(&format!("spec.eventSources[{index}]"), source, &mut verdict.errors);
         let Some(kind) = source["kind"].as_str() else { continue };
         // As in Flux its version says nothing.
         if KindId::named(kind).is_none() {
@@ -83,6 +86,20 @@ fn sources(sources: &[Value], verdict: &mut Verdict) {
                 "spec.eventSources[{index}]: this hub has no objects of kind {kind}, and so no events of them"
             ));
         }
+    }
+}
+
+/// What a source says of the labels of namespaces and clusters.
+fn selectors(field: &str, source: &Value, errors: &mut Vec<FieldError>) {
+    for name in ["namespaceSelector", "clusterSelector"] {
+        let (selector, field) = (&source[name], format!("{field}.{name}"));
+        super::rbac::selector(selector, &field, errors);
+        let terms = selector["matchLabels"].as_object().map_or(0, serde_json::Map::len);
+        at_most(&field, terms + items(&selector["matchExpressions"]).len(), MAX_TERMS, errors);
+    }
+    if source["namespaceSelector"].is_object() && source["namespace"] != "*" {
+        let why = "selects among all namespaces: set namespace to '*'";
+        errors.push(FieldError::forbidden(format!("{field}.namespaceSelector"), why));
     }
 }
 

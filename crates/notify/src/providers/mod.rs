@@ -2,6 +2,7 @@
 
 mod alertmanager;
 mod azuredevops;
+mod azureeventhub;
 mod bitbucket;
 mod bitbucketserver;
 mod comment;
@@ -105,6 +106,7 @@ pub fn begin(type_: ProviderType, target: &Target, event: &Event) -> Result<Next
         T::Datadog => datadog::request(target, event),
         T::Sentry => sentry::request(target, event),
         T::Otel => otel::request(target, event),
+        T::Azureeventhub => azureeventhub::request(target, event),
         T::Githubdispatch => github::dispatch(target, event),
         T::Pagerduty => return pagerduty::requests(target, event).map(Next::Tell),
         other => return ask_first(other, target, event),
@@ -187,7 +189,6 @@ pub fn is_git(type_: ProviderType) -> bool {
 fn unbuilt(type_: ProviderType) -> Option<&'static str> {
     match type_ {
         ProviderType::Googlepubsub => Some("googlepubsub"),
-        ProviderType::Azureeventhub => Some("azureeventhub"),
         ProviderType::Nats => Some("nats"),
         _ => None,
     }

@@ -26,7 +26,7 @@ pub(crate) const GIT_NAMESPACE: &str = "fleet.roadstead.dev/git-namespace";
 /// Of a Secret: the hosts to which sources that Git made may send it.
 pub(crate) const ALLOWED_HOSTS: &str = "fleet.roadstead.dev/allowed-hosts";
 /// A namespace's label that is its name, whatever is stored.
-const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+pub(crate) const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// Whence a Kustomization has its rights.
 #[derive(Debug, Clone)]

@@ -23,6 +23,7 @@ use crate::address::Address;
 use crate::clock::Clock;
 use crate::context::Context;
 use crate::identity::{Attributes, Identity};
+use crate::meters::{Meters, StreamKind};
 
 use allowance::Allowance;
 pub use heads::AuditComparison;
@@ -30,7 +31,7 @@ use heads::KeptLines;
 pub use item::{AuditChange, AuditItem};
 use refusals::Refusals;
 use repeats::Repeats;
-pub use stream::{AuditSink, AuditStream};
+pub use stream::{AuditLines, AuditSink, AuditStream};
 
 /// How often the log is sealed: what is younger can be taken out of the database unseen, unless it was streamed.
 pub const SEAL_PERIOD: Duration = Duration::from_secs(10);
@@ -83,7 +84,7 @@ pub struct AuditReport {
     pub pending: i64,
     /// Entries from before the log was sealed.
     pub unsealed: i64,
-    /// Lines of the stream that this replica has lost since its start; none where it has no stream.
+    /// Lines of its streams that this replica has lost since its start; none where it has no stream.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stream_lost: Option<u64>,
     /// What is wrong, the first few.
@@ -101,7 +102,23 @@ pub struct AuditLog {
     allowance: Allowance,
     /// The newest batch that this process has seen.
     newest_batch: AtomicI64,
-    stream: Arc<OnceLock<AuditStream>>,
+    streams: Arc<Streams>,
+    meters: Arc<Meters>,
+}
+
+/// Where else entries go, as they are written.
+#[derive(Default)]
+struct Streams {
+    written: OnceLock<AuditStream>,
+    sent: OnceLock<AuditStream>,
+    /// Set once the store tells of what is written.
+    told: OnceLock<()>,
+}
+
+impl Streams {
+    fn all(&self) -> impl Iterator<Item = &AuditStream> {
+        self.written.get().into_iter().chain(self.sent.get())
+    }
 }
 
 impl AuditLog {
@@ -114,7 +131,8 @@ impl AuditLog {
             repeats: Repeats::default(),
             allowance: Allowance::default(),
             newest_batch: AtomicI64::default(),
-            stream: Arc::default(),
+            streams: Arc::default(),
+            meters: Arc::clone(&context.meters),
         }
     }
 
@@ -202,36 +220,49 @@ impl AuditLog {
         Ok(true)
     }
 
-    /// Has what this process writes into the log streamed there as well, from now on.
+    /// Has what this process writes into the log written there as well, from now on.
     ///
     /// # Errors
     /// Where it cannot be written to.
     pub fn stream_to(&self, sink: &AuditSink) -> std::io::Result<()> {
-        if self.stream.set(AuditStream::open(sink)?).is_ok() {
-            let stream = Arc::clone(&self.stream);
-            self.store.listen_to_audit(Arc::new(move |written| {
-                if let Some(stream) = stream.get() {
-                    stream.send(heads::entry_line(written));
-                }
-            }));
-        }
+        let lost = self.meters.audit_lost(StreamKind::Written);
+        let _ = self.streams.written.set(AuditStream::open(sink, lost)?);
+        self.listen();
         Ok(())
     }
 
-    /// The stream, where there is one.
+    /// What this process writes into the log from now on, for whoever sends it on. None where somebody has it already.
     #[must_use]
-    pub fn stream(&self) -> Option<&AuditStream> {
-        self.stream.get()
+    pub fn stream_out(&self) -> Option<AuditLines> {
+        let (stream, lines) = AuditStream::lines(self.meters.audit_lost(StreamKind::Sent));
+        self.streams.sent.set(stream).ok()?;
+        self.listen();
+        Some(lines)
     }
 
-    /// Tells the stream what the log's newest batch is.
+    fn listen(&self) {
+        let streams = Arc::clone(&self.streams);
+        let told = move |written| {
+            let line = heads::entry_line(written);
+            streams.all().for_each(|stream| stream.send(line.clone()));
+        };
+        self.streams.told.get_or_init(|| self.store.listen_to_audit(Arc::new(told)));
+    }
+
+    /// The stream that is written, where there is one.
+    #[must_use]
+    pub fn stream(&self) -> Option<&AuditStream> {
+        self.streams.written.get()
+    }
+
+    /// Tells the streams what the log's newest batch is.
     ///
     /// # Errors
     /// Where the database fails.
     pub async fn tell_head(&self) -> Result<(), HubError> {
-        if let Some(stream) = self.stream.get() {
+        if self.streams.all().next().is_some() {
             let head = self.store.audit_head().await?;
-            stream.send(heads::head_line(&head, stream.lost()));
+            self.streams.all().for_each(|stream| stream.send(heads::head_line(&head, stream.lost())));
         }
         Ok(())
     }
@@ -317,7 +348,7 @@ impl AuditLog {
             problems.push(format!("batches {} to {known} were stored and are missing", newest + 1));
         }
         let sound = problems.is_empty();
-        let stream_lost = self.stream.get().map(AuditStream::lost);
+        let stream_lost = self.streams.all().map(AuditStream::lost).reduce(u64::saturating_add);
         Ok(AuditReport {
             sound,
             batches,

@@ -92,3 +92,13 @@ label! {
         Other = "other",
     }
 }
+
+label! {
+    /// A stream of the audit log.
+    pub(crate) enum StreamKind of "stream" {
+        /// To a file, or standard output.
+        Written = "file",
+        /// To a collector.
+        Sent = "collector",
+    }
+}

@@ -19,7 +19,7 @@ use serde_json::json;
 
 use crate::HubError;
 use crate::notify::incidents::Heard;
-use crate::notify::sort::AGAIN;
+use crate::notify::sort::{AGAIN, as_told};
 use crate::notify::{LOGGER, Notifier};
 
 /// Failures that are told in one unit of work: each of 30 KiB at most, held twice, and there are 16 passes at once, which makes 20 MiB.
@@ -291,7 +291,7 @@ impl Notifier {
                     .fails(tx, alert.uid, spec, now)
                     .await?;
             } else {
-                let told = json!(event.told_by(spec, cluster));
+                let told = json!(as_told(&event, alert, spec, cluster));
                 deliveries.push(NewDelivery {
                     alert: alert.uid,
                     news,

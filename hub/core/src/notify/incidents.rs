@@ -89,7 +89,7 @@ impl Notifier {
         let is_own =
             |namespace: &Option<String>| namespace.as_ref().is_none_or(|one| *one == alert.namespace);
         let counts = |source: &roadstead_api::CrossNamespaceObjectReference| {
-            source.match_labels.is_empty() && is_own(&source.namespace)
+            source.match_labels.is_empty() && source.cluster_selector.is_none() && is_own(&source.namespace)
         };
         let mut pass = Pass {
             alert,

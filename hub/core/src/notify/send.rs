@@ -268,6 +268,7 @@ impl Notifier {
         event: Event,
     ) -> Result<Came, HubError> {
         let mut target = way.target.clone();
+        target.now = self.clock.now();
         target.is_repeat = delivery.is_repeat;
         target.alert_uid = alert.uid.to_string();
         target.alert = format!("{}/{}", alert.namespace, alert.name);

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use roadstead_api::{Alert, AlertSpec, KindId};
-use roadstead_hub_store::{NewDelivery, Stored, Tx, WaitingNews};
+use roadstead_api::{Alert, AlertSpec, KindId, LabelSelector};
+use roadstead_hub_store::{LabelsByName, NewDelivery, Stored, Tx, WaitingNews};
 use roadstead_model::{Queue, ResourceUid};
-use roadstead_notify::{Event, Selector};
+use roadstead_notify::{Event, Labels, QUALIFIED, Selector};
 use serde_json::json;
 
 use crate::HubError;
+use crate::identity::NAME_LABEL;
 use crate::notify::gather::{Gathering, InForce, ToGather, about, in_force};
 use crate::notify::incidents::Heard;
 use crate::notify::{LOGGER, Notifier};
@@ -122,7 +123,8 @@ impl Notifier {
         if groups || !gathering.is_idle() {
             tx.hold_incidents(uid).await?;
         }
-        let matches = matching(&alert.namespace, &spec, batch, heard.clone()).await;
+        let selected = Selected::read(tx, &spec, batch, &heard).await?;
+        let matches = matching(&alert.namespace, &spec, batch, selected, heard.clone()).await;
         let mut to = To { alert, spec, gathering, matches, deliveries: Vec::new(), changed: false };
         for index in heard {
             self.sort_one(tx, &mut to, batch, index, &mut asked.may).await?;
@@ -184,7 +186,7 @@ impl Notifier {
             alert: uid,
             news: news.id,
             key: *event.key().as_bytes(),
-            event: json!(event.told_by(&to.spec, cluster)),
+            event: json!(as_told(event, &to.alert, &to.spec, cluster)),
             trace: news.trace.clone(),
         });
         Ok(())
@@ -226,6 +228,14 @@ impl Notifier {
     }
 }
 
+/// An event as an Alert tells it.
+pub(super) fn as_told(event: &Event, alert: &Stored, spec: &AlertSpec, cluster: Option<&str>) -> Event {
+    if alert.object["metadata"]["annotations"][QUALIFIED] == "true" {
+        return event.qualified_by(spec, cluster);
+    }
+    event.told_by(spec, cluster)
+}
+
 fn read(news: &WaitingNews) -> Option<Event> {
     let event = serde_json::from_value(news.event.clone());
     event
@@ -235,8 +245,59 @@ fn read(news: &WaitingNews) -> Option<Event> {
         .ok()
 }
 
+/// The labels of namespaces and clusters, as far as an Alert selects by them.
+#[derive(Default)]
+struct Selected {
+    namespaces: LabelsByName,
+    clusters: LabelsByName,
+}
+
+impl Selected {
+    async fn read(tx: &mut Tx, spec: &AlertSpec, batch: &Batch, heard: &[usize]) -> Result<Self, HubError> {
+        let sources = || spec.event_sources.iter();
+        let keys = |selectors: &mut dyn Iterator<Item = &LabelSelector>| -> Vec<String> {
+            let keys: BTreeSet<&str> = selectors.flat_map(LabelSelector::keys).collect();
+            keys.into_iter().map(str::to_owned).collect()
+        };
+        let of_namespaces = sources().any(|source| source.namespace_selector.is_some());
+        let of_clusters = sources().any(|source| source.cluster_selector.is_some());
+        let mut selected = Self::default();
+        if of_namespaces {
+            let names = heard.iter().filter_map(|index| batch.events[*index].as_ref());
+            let names: BTreeSet<String> =
+                names.map(|event| event.involved_object.namespace.clone()).collect();
+            let keys = keys(&mut sources().filter_map(|source| source.namespace_selector.as_ref()));
+            selected.namespaces = tx.labels_of(KindId::Namespace, &names, &keys).await?;
+            for (name, labels) in &mut selected.namespaces {
+                // As in Kubernetes, whether it is there or not.
+                labels.insert(NAME_LABEL.to_owned(), name.clone());
+            }
+        }
+        if of_clusters {
+            let names = heard.iter().filter_map(|index| batch.news[*index].cluster.clone()).collect();
+            let keys = keys(&mut sources().filter_map(|source| source.cluster_selector.as_ref()));
+            selected.clusters = tx.labels_of(KindId::Cluster, &names, &keys).await?;
+        }
+        Ok(selected)
+    }
+
+    fn labels<'a>(&'a self, news: &'a WaitingNews, event: &Event) -> Labels<'a> {
+        Labels {
+            object: &news.labels,
+            namespace: self.namespaces.get(&event.involved_object.namespace),
+            cluster: news.cluster.as_ref().and_then(|cluster| self.clusters.get(cluster)),
+        }
+    }
+}
+
 /// Which of the events an Alert is for. Off the threads that serve others: an Alert's expressions take their time.
-async fn matching(namespace: &str, spec: &AlertSpec, batch: &Batch, heard: Vec<usize>) -> BTreeSet<usize> {
+async fn matching(
+    namespace: &str,
+    spec: &AlertSpec,
+    batch: &Batch,
+    selected: Selected,
+    heard: Vec<usize>,
+) -> BTreeSet<usize> {
     let (namespace, spec) = (namespace.to_owned(), spec.clone());
     let (news, events) = (Arc::clone(&batch.news), Arc::clone(&batch.events));
     let matched = tokio::task::spawn_blocking(move || {
@@ -244,7 +305,9 @@ async fn matching(namespace: &str, spec: &AlertSpec, batch: &Batch, heard: Vec<u
         let Ok(selector) = Selector::new(&spec, &namespace) else { return BTreeSet::new() };
         let is_for = |index: &usize| {
             let event = events[*index].as_ref();
-            event.is_some_and(|event| !selector.matching(event, &news[*index].labels).is_empty())
+            event.is_some_and(|event| {
+                !selector.matching(event, selected.labels(&news[*index], event)).is_empty()
+            })
         };
         heard.into_iter().filter(is_for).collect()
     });

@@ -2,8 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+mod forward;
 mod git;
 mod incidents;
+mod selectors;
 mod silences;
 
 use std::collections::BTreeMap;

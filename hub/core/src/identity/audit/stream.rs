@@ -1,5 +1,6 @@
-//! The audit log as lines of JSON in a file, or on standard output. Whoever writes to the log waits for none of it: lines wait in a
-//! bounded queue for a thread that writes them, and what does not fit, or cannot be written, is counted as lost.
+//! The audit log as lines of JSON: in a file, on standard output, or for whoever sends them on. Whoever writes to the log waits for none of
+//! it: lines wait in a bounded queue for a thread that writes them, or a task that sends them, and what does not fit, or cannot be written,
+//! is counted as lost.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write};
@@ -7,8 +8,10 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use prometheus_client::metrics::counter::Counter;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 /// Lines that wait.
 const MOST_LINES: usize = 8_192;
@@ -33,22 +36,37 @@ pub enum AuditSink {
 
 /// A stream that is open.
 pub struct AuditStream {
-    lines: SyncSender<String>,
+    lines: Sender<String>,
     state: Arc<State>,
 }
 
+/// Lines of a stream that somebody sends on.
+pub struct AuditLines {
+    lines: Receiver<String>,
+    state: Arc<State>,
+}
+
+/// What both ends of a stream know.
 #[derive(Default)]
 struct State {
+    /// Bytes of the lines that are not done with.
     waiting: AtomicUsize,
-    lost: AtomicU64,
+    lost: Counter,
 }
 
 impl AuditStream {
-    /// Opens it.
+    /// One whose lines somebody else sends on. `lost` counts those that were lost.
+    pub(super) fn lines(lost: Counter) -> (Self, AuditLines) {
+        let (lines, waiting) = channel(MOST_LINES);
+        let state = Arc::new(State { lost, ..State::default() });
+        (Self { lines, state: Arc::clone(&state) }, AuditLines { lines: waiting, state })
+    }
+
+    /// One that is written. `lost` counts the lines that were lost.
     ///
     /// # Errors
     /// Where it cannot be written to, or no thread can be started.
-    pub fn open(sink: &AuditSink) -> io::Result<Self> {
+    pub(super) fn open(sink: &AuditSink, lost: Counter) -> io::Result<Self> {
         let out: Box<dyn Out> = match sink {
             // A handle of its own: a reader that stands still holds up nobody else who prints.
             AuditSink::Stdout => Box::new(Plain {
@@ -57,13 +75,9 @@ impl AuditStream {
             }),
             AuditSink::File { path, max_bytes, kept } => Box::new(Rotated::open(path, *max_bytes, *kept)?),
         };
-        let (lines, waiting) = sync_channel(MOST_LINES);
-        let state = Arc::new(State::default());
-        let shared = Arc::clone(&state);
-        std::thread::Builder::new()
-            .name("audit-stream".to_owned())
-            .spawn(move || write_all(&waiting, &shared, out))?;
-        Ok(Self { lines, state })
+        let (stream, waiting) = Self::lines(lost);
+        std::thread::Builder::new().name("audit-stream".to_owned()).spawn(move || write_all(waiting, out))?;
+        Ok(stream)
     }
 
     /// Has a line written; never waits.
@@ -74,13 +88,13 @@ impl AuditStream {
             return;
         }
         self.state.waiting.fetch_sub(bytes, Ordering::AcqRel);
-        self.state.lost.fetch_add(1, Ordering::Relaxed);
+        self.state.lost.inc();
     }
 
     /// How many lines were lost.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.state.lost.load(Ordering::Relaxed)
+        self.state.lost.get()
     }
 
     /// Whether all that was sent is written, or lost.
@@ -90,14 +104,35 @@ impl AuditStream {
     }
 }
 
-fn write_all(lines: &Receiver<String>, state: &State, mut out: Box<dyn Out>) {
+impl AuditLines {
+    /// The next lines, so many at most; it waits for the first. None will come once it gives none.
+    pub async fn next(&mut self, most: usize) -> Vec<String> {
+        let mut lines = Vec::new();
+        self.lines.recv_many(&mut lines, most).await;
+        lines
+    }
+
+    /// Those that wait already, so many at most.
+    pub fn ready(&mut self, most: usize) -> Vec<String> {
+        std::iter::from_fn(|| self.lines.try_recv().ok()).take(most).collect()
+    }
+
+    /// These are done with, and so many of them were lost.
+    pub fn settle(&mut self, lines: &[String], lost: u64) {
+        self.state.lost.inc_by(lost);
+        let bytes = lines.iter().map(String::len).sum();
+        self.state.waiting.fetch_sub(bytes, Ordering::AcqRel);
+    }
+}
+
+fn write_all(AuditLines { mut lines, state }: AuditLines, mut out: Box<dyn Out>) {
     let mut failing = false;
-    while let Ok(mut line) = lines.recv() {
+    while let Some(mut line) = lines.blocking_recv() {
         let bytes = line.len();
         line.push('\n');
         let written = out.write(line.as_bytes());
         if let Err(error) = &written {
-            state.lost.fetch_add(1, Ordering::Relaxed);
+            state.lost.inc();
             if !failing {
                 tracing::error!(%error, "the audit log cannot be streamed: entries are lost there, and not in the database");
             }
@@ -218,7 +253,7 @@ mod tests {
         let path = folder.path().join("audit.jsonl");
         std::fs::write(&path, "half a li").unwrap();
         let sink = AuditSink::File { path: path.clone(), max_bytes: 100, kept: 2 };
-        let stream = AuditStream::open(&sink).unwrap();
+        let stream = AuditStream::open(&sink, Counter::default()).unwrap();
         for number in 0..10 {
             stream.send(format!("{number:040}"));
         }
@@ -235,8 +270,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.jsonl");
         std::fs::write(&path, "half a li").unwrap();
-        let stream =
-            AuditStream::open(&AuditSink::File { path: path.clone(), max_bytes: 1 << 20, kept: 1 }).unwrap();
+        let sink = AuditSink::File { path: path.clone(), max_bytes: 1 << 20, kept: 1 };
+        let stream = AuditStream::open(&sink, Counter::default()).unwrap();
         stream.send("{}".to_owned());
         settled(&stream);
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "half a li\n{}\n");
@@ -246,13 +281,10 @@ mod tests {
     #[test]
     fn nobody_waits_for_a_sink_that_stands_still_and_what_is_lost_is_counted() {
         let (reader, writer) = io::pipe().unwrap();
-        let (lines, waiting) = sync_channel(MOST_LINES);
-        let state = Arc::new(State::default());
-        let stream = AuditStream { lines, state: Arc::clone(&state) };
+        let (stream, waiting) = AuditStream::lines(Counter::default());
         let file = File::from(writer.as_fd().try_clone_to_owned().unwrap());
         drop(writer);
-        let thread =
-            std::thread::spawn(move || write_all(&waiting, &state, Box::new(Plain { file, broken: false })));
+        let thread = std::thread::spawn(move || write_all(waiting, Box::new(Plain { file, broken: false })));
         let began = Instant::now();
         for _ in 0..20_000 {
             stream.send("x".repeat(1_000));

@@ -1,13 +1,14 @@
 //! What comes of a batch, by what a collector answers.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::wire::{ExportTraceServiceRequest, PartialSuccess};
+use crate::Signal;
+use crate::wire::{ExportServiceResponse, ExportTraceServiceRequest, PartialSuccess};
 
 /// A collector with these answers, one for each connection, and the bodies that it was sent.
 async fn collector(answers: Vec<(u16, Vec<u8>)>) -> (Exporter, Arc<Mutex<Vec<Vec<u8>>>>) {
@@ -40,7 +41,7 @@ async fn collector(answers: Vec<(u16, Vec<u8>)>) -> (Exporter, Arc<Mutex<Vec<Vec
             stream.write_all(&[head.as_bytes(), &answer].concat()).await.unwrap();
         }
     });
-    let to = Destination::new(&url, false).unwrap().with_headers("x-tenant=blue").unwrap();
+    let to = Destination::shared(&url, Signal::Traces).unwrap().with_headers("x-tenant=blue").unwrap();
     (Exporter::new(to, None, vec![("service.name", "test".to_owned())]).unwrap(), got)
 }
 
@@ -61,7 +62,7 @@ async fn a_batch_that_may_be_taken_later_is_sent_again() {
     let names: Vec<_> =
         request.resource_spans[0].scope_spans[0].spans.iter().map(|span| span.name.as_str()).collect();
     assert_eq!(names, ["one", "two"]);
-    assert_eq!((exporter.lost, exporter.is_told), (0, false));
+    assert_eq!((exporter.collector.lost, exporter.collector.is_told), (0, false));
 }
 
 #[tokio::test]
@@ -69,14 +70,14 @@ async fn a_batch_that_will_never_be_taken_is_sent_once_and_counted() {
     let (mut exporter, got) = collector(vec![(400, Vec::new())]).await;
     exporter.deliver(spans()).await;
     assert_eq!(got.lock().unwrap().len(), 1);
-    assert_eq!((exporter.lost, exporter.is_told), (2, true));
+    assert_eq!((exporter.collector.lost, exporter.collector.is_told), (2, true));
 }
 
 #[tokio::test]
 async fn what_a_collector_rejects_of_a_batch_is_counted() {
-    let partial = PartialSuccess { rejected_spans: 1, error_message: "too old".to_owned() };
-    let answer = ExportTraceServiceResponse { partial_success: Some(partial) }.encode_to_vec();
+    let partial = PartialSuccess { rejected: 1, error_message: "too old".to_owned() };
+    let answer = ExportServiceResponse { partial_success: Some(partial) }.encode_to_vec();
     let (mut exporter, _) = collector(vec![(200, answer)]).await;
     exporter.deliver(spans()).await;
-    assert_eq!((exporter.lost, exporter.is_told), (1, true));
+    assert_eq!((exporter.collector.lost, exporter.collector.is_told), (1, true));
 }
