@@ -309,6 +309,8 @@ async fn wake_granted(
     for (kind, namespaces) in from {
         let queue = match kind {
             kind if kind.is_applier() => Queue::Applier,
+            // By what it includes.
+            KindId::GitRepository => Queue::Source,
             KindId::ArtifactGenerator => Queue::Generator,
             KindId::Receiver => Queue::Receiver,
             KindId::Alert => Queue::Alert,

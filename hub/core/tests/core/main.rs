@@ -2,6 +2,7 @@
 
 mod choosing;
 mod hooks;
+mod includes;
 mod layouts;
 mod notify;
 mod pace;
