@@ -243,6 +243,8 @@ pub async fn on_change(
             }
         }
         KindId::ReferenceGrant => wake_granted(tx, before, after).await?,
+        // More builds may run at once now, or any number.
+        KindId::ResourceQuota if asks => tx.wake_waiting_builds(&object.namespace).await?,
         KindId::Silence => {
             let alerts = tx.alerts_of(&object.namespace).await?;
             tx.enqueue(Queue::Alert, &alerts).await?;

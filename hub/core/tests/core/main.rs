@@ -1,5 +1,6 @@
 //! What the hub does for its objects, a module for each part.
 
+mod builds;
 mod choosing;
 mod hooks;
 mod includes;
