@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn the_lowest_quota_counts() {
         let lowest = |noted: &[&str]| {
-            let noted: Vec<String> = noted.iter().map(ToString::to_string).collect();
+            let noted: Vec<String> = noted.iter().map(|one| (*one).to_owned()).collect();
             BuildQuota::lowest(&noted).map(|quota| (quota.name, quota.limit))
         };
         assert_eq!(lowest(&["a=4", "b=2", "c=10"]), Some(("b".to_owned(), 2)));
