@@ -125,13 +125,24 @@ pub enum GitVerificationMode {
 #[serde(rename_all = "camelCase")]
 pub struct GitInclude {
     /// The other GitRepository.
-    pub repository: LocalObjectReference,
+    pub repository: IncludedRepository,
     /// Which of its paths. Defaults to its root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_path: Option<String>,
     /// Where it is put. Defaults to the other's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_path: Option<String>,
+}
+
+/// IncludedRepository names a GitRepository that is included.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct IncludedRepository {
+    /// Name of the referent.
+    pub name: String,
+    /// Namespace of the referent. Defaults to that of the GitRepository that includes it. Flux has no such field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
 }
 
 /// GitRepositoryStatus records the last fetch.

@@ -178,7 +178,8 @@ pub(crate) fn source(spec: &Value, found: &mut References<'_>) {
         found.local(KindId::Secret, &spec["sts"][field]["name"]);
     }
     for include in items(&spec["include"]) {
-        found.local(KindId::GitRepository, &include["repository"]["name"]);
+        let repository = &include["repository"];
+        found.add(KindId::GitRepository, &repository["namespace"], &repository["name"]);
     }
 }
 
@@ -244,10 +245,16 @@ mod tests {
     fn a_source_refers_to_its_secrets_and_to_other_sources() {
         let spec = json!({
             "secretRef": { "name": "login" }, "certSecretRef": { "name": "ca" }, "proxySecretRef": { "name": "login" },
-            "verify": { "secretRef": { "name": "signers" } }, "include": [{ "repository": { "name": "shared" } }],
+            "verify": { "secretRef": { "name": "signers" } },
+            "include": [{ "repository": { "name": "shared" } }, { "repository": { "name": "base", "namespace": "ops" } }],
         });
-        let expected =
-            ["Secret/dev/ca", "Secret/dev/login", "Secret/dev/signers", "GitRepository/dev/shared"];
+        let expected = [
+            "Secret/dev/ca",
+            "Secret/dev/login",
+            "Secret/dev/signers",
+            "GitRepository/dev/shared",
+            "GitRepository/ops/base",
+        ];
         assert_eq!(keys(KindId::GitRepository, &spec), expected);
         let chart = json!({ "chart": "app", "sourceRef": { "kind": "HelmRepository", "name": "charts" } });
         assert_eq!(keys(KindId::HelmChart, &chart), ["HelmRepository/dev/charts"]);
@@ -269,6 +276,9 @@ mod tests {
         });
         let expected = ["Kustomization/infra/a", "Kustomization/ops/old", "GitRepository/sources/app"];
         assert_eq!(across(KindId::Kustomization, &object), expected);
+        let include = json!([{ "repository": { "name": "own" } }, { "repository": { "name": "base", "namespace": "ops" } }]);
+        let object = json!({ "spec": { "include": include } });
+        assert_eq!(across(KindId::GitRepository, &object), ["GitRepository/ops/base"]);
         let resources = json!([{ "kind": "GitRepository", "name": "*", "namespace": "ops" },
             { "kind": "GitRepository", "name": "own" }, { "kind": "Deployment", "name": "x", "namespace": "ops" }]);
         let object = json!({ "spec": { "resources": resources } });

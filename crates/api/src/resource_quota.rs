@@ -1,5 +1,5 @@
-//! `ResourceQuota` of `v1`: how many objects of which kinds a namespace may have, and how many bytes of artifacts. Of Kubernetes' quantities the
-//! hub has those that count objects.
+//! `ResourceQuota` of `v1`: how many objects of which kinds a namespace may have, how many bytes of artifacts, and how many of its builds
+//! may run at once. Of Kubernetes' quantities the hub has those that count objects.
 
 use std::collections::BTreeMap;
 
@@ -23,13 +23,16 @@ const SOURCES: &str = "count/sources.fleet.roadstead.dev";
 /// Bytes of the artifacts that the namespace's sources have now.
 pub const ARTIFACT_BYTES: &str = "bytes/artifacts.fleet.roadstead.dev";
 
+/// Builds of the namespace's appliers that run at once, on all replicas together.
+pub const RUNNING_BUILDS: &str = "running/builds.fleet.roadstead.dev";
+
 /// ResourceQuotaSpec says how many objects the namespace may have.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceQuotaSpec {
     /// By what is counted, the highest number, as text: count/kustomizations.kustomize.toolkit.fluxcd.io, count/secrets,
-    /// count/sources.fleet.roadstead.dev for sources of all kinds together, and bytes/artifacts.fleet.roadstead.dev for what their artifacts
-    /// have, as 500Mi.
+    /// count/sources.fleet.roadstead.dev for sources of all kinds together, bytes/artifacts.fleet.roadstead.dev for what their artifacts
+    /// have, as 500Mi, and running/builds.fleet.roadstead.dev for builds that run at once: the others wait.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub hard: BTreeMap<String, String>,
 }
@@ -56,6 +59,12 @@ impl ResourceQuotaSpec {
     #[must_use]
     pub fn artifact_bytes(&self) -> Option<u64> {
         self.hard.get(ARTIFACT_BYTES).and_then(|limit| parse_size(limit).ok())
+    }
+
+    /// How many builds of the namespace may run at once.
+    #[must_use]
+    pub fn running_builds(&self) -> Option<i64> {
+        self.hard.get(RUNNING_BUILDS).and_then(|limit| number(limit))
     }
 }
 

@@ -37,6 +37,7 @@ impl Hub {
         self.context.store.trim_drift(KEPT_DRIFT).await?;
         self.context.store.forget_resting().await?;
         self.context.store.forget_set_aside(self.now()).await?;
+        self.context.store.forget_build_turns(self.now()).await?;
         self.context.store.drop_expired_tokens(self.now()).await?;
         self.sign_in.drop_ended().await?;
         self.identity.tend_account_keys().await?;

@@ -22,7 +22,7 @@ use roadstead_worker::FileAccess;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use support::{Site, git_repository};
+use support::{FLEET, Site, git_repository};
 
 /// Tests of this file look at all of this process's memory and children.
 static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
@@ -446,5 +446,61 @@ async fn artifacts_of_a_namespace_have_no_more_bytes_than_its_quota() -> Result<
     kit.fetch("team-a", "two").await?.map_err(anyhow::Error::msg)?;
     let (reason, message) = site.ready(KindId::GitRepository, "team-a", "two").await?;
     ensure!(reason == "Succeeded", "{reason}: {message}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_another_namespace_has_is_included_followed_and_no_longer_once_leave_is_taken_back() -> Result<()>
+{
+    let _alone = ALONE.lock().await;
+    let kit = Kit::start(1 << 30, None).await?;
+    let site = &kit.site;
+    kit.commit(&Commit::new().file("one", "1"))?;
+    kit.source("team-b", "shared").await?;
+    kit.fetch("team-b", "shared").await?.map_err(anyhow::Error::msg)?;
+    let member = site.member("team-a").await?;
+    let mut app = git_repository("team-a", "app", &kit.server.url("app.git"));
+    app["spec"]["ref"] = json!({ "branch": "main" });
+    app["spec"]["include"] =
+        json!([{ "repository": { "name": "shared", "namespace": "team-b" }, "toPath": "lib" }]);
+    site.apply_as(&member, app).await?;
+    ensure!(kit.plan("team-a", "app").await.is_err(), "it is fetched without leave");
+    let grant = json!({ "apiVersion": FLEET, "kind": "ReferenceGrant", "metadata": { "namespace": "team-b", "name": "for-a" },
+        "spec": { "from": [{ "group": "source.toolkit.fluxcd.io", "kind": "GitRepository", "namespace": "team-a" }],
+            "to": [{ "group": "source.toolkit.fluxcd.io", "kind": "GitRepository", "name": "shared" }] } });
+    site.apply(grant).await?;
+    let fetched = kit.fetched("team-a", "app").await?;
+    ensure!(files(&fetched) == ["lib/one", "one"], "{:?}", files(&fetched));
+    kit.fetch("team-a", "app").await?.map_err(anyhow::Error::msg)?;
+    let status =
+        async || anyhow::Ok(site.get(KindId::GitRepository, "team-a", "app").await?["status"].clone());
+    let held = status().await?;
+    let shared =
+        site.get(KindId::GitRepository, "team-b", "shared").await?["status"]["artifact"]["digest"].clone();
+    ensure!(held["includedArtifacts"][0]["digest"] == shared && shared.is_string(), "{held:#}");
+    ensure!(held["observedInclude"][0]["repository"]["namespace"] == "team-b", "{held:#}");
+
+    // The other one has something new: that is worth a pass over this one.
+    kit.commit(&Commit::new().file("one", "1").file("two", "2"))?;
+    let mut connection = site.database.connect().await?;
+    sqlx::query("UPDATE schedule SET due_at = 'infinity'").execute(&mut connection).await?;
+    kit.ask("team-b", "shared").await?;
+    kit.fetch("team-b", "shared").await?.map_err(anyhow::Error::msg)?;
+    let uid = site.stored(KindId::GitRepository, "team-a", "app").await?.uid;
+    let due: bool = sqlx::query_scalar("SELECT due_at < 'infinity' FROM schedule WHERE uid = $1")
+        .bind(uid.0)
+        .fetch_one(&mut connection)
+        .await?;
+    ensure!(due, "what includes it is not due");
+    ensure!(files(&kit.fetched("team-a", "app").await?) == ["lib/one", "lib/two", "one", "two"]);
+
+    // Without leave nothing more comes, and what is there stays.
+    site.delete(KindId::ReferenceGrant, "team-b", "for-a").await?;
+    ensure!(kit.plan("team-a", "app").await.is_err(), "it is fetched without leave");
+    let (reason, message) = site.ready(KindId::GitRepository, "team-a", "app").await?;
+    ensure!(reason == "AccessDenied" && message.contains("team-b/shared"), "{reason}: {message}");
+    let after = status().await?;
+    ensure!(after["artifact"] == held["artifact"], "{after:#}");
+    ensure!(after["includedArtifacts"] == held["includedArtifacts"], "{after:#}");
     Ok(())
 }

@@ -1,9 +1,11 @@
 //! Content-addressed bytes in chunks: artifacts and builds.
 
 use jiff::Timestamp;
-use roadstead_model::Digest;
+use roadstead_api::{KindId, RUNNING_BUILDS};
+use roadstead_model::{Digest, ResourceUid};
 use sqlx::AssertSqlSafe;
 
+use crate::build_turn::{BuildQuota, MOST_QUOTAS};
 use crate::time::to_sql;
 use crate::{Store, StoreError};
 
@@ -52,6 +54,17 @@ pub struct BuildReads {
     pub answers: Digest,
     /// What it asked for, packed.
     pub reads: Vec<u8>,
+}
+
+/// What is known of a build that somebody asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundBuild {
+    /// The build, where it was made before.
+    pub build: Option<CachedBuild>,
+    /// How many builds may run at once in the namespace, where a quota says so.
+    pub quota: Option<BuildQuota>,
+    /// The applier waits for its turn to build.
+    pub waits: bool,
 }
 
 /// A build that was made before.
@@ -287,35 +300,57 @@ impl Store {
             .map_err(StoreError::query("look for a blob"))
     }
 
-    /// The build that came out of these inputs, if it is still stored.
+    /// The build that came out of these inputs, if it is still stored; and, for an applier in a namespace, how many builds may run there.
+    /// Together, since most who ask for a build that is not there go on to build.
     ///
     /// # Errors
     /// Where the database refuses.
-    pub async fn cached_build(
+    pub async fn find_build(
         &self,
         inputs: Digest,
+        (namespace, applier): (&str, ResourceUid),
         now: Timestamp,
-    ) -> Result<Option<CachedBuild>, StoreError> {
+    ) -> Result<FoundBuild, StoreError> {
         let what = "look up a build";
-        type Found =
-            (Vec<Vec<u8>>, Vec<String>, Option<Vec<u8>>, Vec<Vec<u8>>, Vec<Vec<u8>>, Vec<Option<Vec<u8>>>);
-        let found: Option<Found> = sqlx::query_as(
+        type Found = (
+            Option<Vec<Vec<u8>>>,
+            Option<Vec<String>>,
+            Option<Vec<u8>>,
+            Vec<Vec<u8>>,
+            Vec<Vec<u8>>,
+            Vec<Option<Vec<u8>>>,
+            Vec<String>,
+            bool,
+        );
+        let found: Found = sqlx::query_as(
             "WITH hit AS (UPDATE build_cache SET used_at = $2 WHERE inputs = $1 RETURNING digests, labels, children),
                   stored AS (UPDATE blob SET used_at = $2 FROM hit WHERE blob.digest = ANY(hit.digests) RETURNING blob.digest, blob.size)
              SELECT digests, labels, children, ARRAY(SELECT digest FROM stored), ARRAY(SELECT digest FROM stored WHERE size = 0),
                     ARRAY(SELECT wrapped_keys FROM unnest(digests) WITH ORDINALITY AS d (digest, place)
-                          LEFT JOIN build_labels ON build_digest = d.digest ORDER BY place)
-             FROM hit",
+                          LEFT JOIN build_labels ON build_digest = d.digest ORDER BY place),
+                    ARRAY(SELECT name || '=' || (object #>> $3) FROM resource
+                          WHERE api_group = $4 AND kind = $5 AND namespace = $6 AND object #>> $3 IS NOT NULL
+                          ORDER BY name LIMIT $7),
+                    EXISTS (SELECT FROM build_turn WHERE applier = $8 AND replica IS NULL)
+             FROM (VALUES (1)) AS always LEFT JOIN hit ON true",
         )
         .bind(inputs.as_bytes().as_slice())
         .bind(to_sql(now))
-        .fetch_optional(&self.pool)
+        .bind(["spec", "hard", RUNNING_BUILDS].as_slice())
+        .bind(KindId::ResourceQuota.get().group())
+        .bind(KindId::ResourceQuota.get().kind)
+        .bind(namespace)
+        .bind(MOST_QUOTAS)
+        .bind(applier.0)
+        .fetch_one(&self.pool)
         .await
         .map_err(StoreError::query(what))?;
-        let Some((digests, labels, children, stored, names, wrapped)) = found else { return Ok(None) };
+        let (digests, labels, children, stored, names, wrapped, quotas, waits) = found;
+        let found = FoundBuild { build: None, quota: BuildQuota::lowest(&quotas), waits };
+        let Some((digests, labels)) = digests.zip(labels) else { return Ok(found) };
         // Of a group that is not stored any more the build is made again.
         if digests.iter().any(|digest| !stored.contains(digest)) {
-            return Ok(None);
+            return Ok(found);
         }
         let group = |((bytes, label), wrapped_keys): ((Vec<u8>, String), Option<Vec<u8>>)| {
             let (objects, sealed) = (digest(what, &bytes)?, names.contains(&bytes));
@@ -324,7 +359,8 @@ impl Store {
         let groups = digests.into_iter().zip(labels).zip(wrapped).map(group).collect::<Result<_, _>>()?;
         let open =
             |sealed: Vec<u8>| self.sealer.open(what, inputs.as_bytes(), &sealed).map(|plain| plain.to_vec());
-        Ok(Some(CachedBuild { groups, children: children.map(open).transpose()? }))
+        let build = CachedBuild { groups, children: children.map(open).transpose()? };
+        Ok(FoundBuild { build: Some(build), ..found })
     }
 
     /// Records which build came out of which inputs, with the labels of each group's objects, as JSON, in the groups' order

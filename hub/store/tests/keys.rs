@@ -15,7 +15,7 @@ use roadstead_hub_store::{
 };
 use roadstead_model::{
     ApplierUid, AuditEntry, AuditFilter, ClusterUid, Digest, ObjectRef, OrderKind, ReadObject, ReplicaId,
-    SessionId,
+    ResourceUid, SessionId,
 };
 use roadstead_tests::TestDatabase;
 use serde_json::json;
@@ -156,7 +156,8 @@ impl Filled {
         }
         let secret = store.get(KindId::Secret, "default", name).await?.context("a Secret")?;
         ensure!(secret.secret == Some(data(name)));
-        let build = store.cached_build(self.inputs(), now).await?.context("a build")?;
+        let found = store.find_build(self.inputs(), ("default", ResourceUid::random()), now).await?;
+        let build = found.build.context("a build")?;
         ensure!(build.children.as_deref() == Some(name.as_bytes()));
         ensure!(store.facts(self.applier).await?.first().is_some_and(|read| read.json == fact.json));
         ensure!(store.tokens().tell(TokenKind::Access, &self.token) == Checked::Ours);

@@ -232,6 +232,7 @@ pub(super) fn git_repository(spec: &Value, verdict: &mut Verdict) {
         SUBDOMAIN,
         errors,
     );
+    names(spec, &["include[].repository.namespace"], is_dns_label, LABEL, errors);
     let commit = &spec["ref"]["commit"];
     if commit
         .as_str()

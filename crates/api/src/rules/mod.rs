@@ -106,9 +106,10 @@ fn resource_quota(spec: &Value, errors: &mut Vec<FieldError>) {
                 let why = "must be a non-negative whole number of bytes, as 500Mi";
                 errors.push(FieldError::invalid(field, limit, why));
             }
-        } else if resource_quota::counted(what).is_none() {
+        } else if what != resource_quota::RUNNING_BUILDS && resource_quota::counted(what).is_none() {
             let why = "the hub counts objects of its kinds only: count/PLURAL.GROUP, count/PLURAL of the core group, \
-                       count/sources.fleet.roadstead.dev, and bytes/artifacts.fleet.roadstead.dev";
+                       count/sources.fleet.roadstead.dev, bytes/artifacts.fleet.roadstead.dev, and \
+                       running/builds.fleet.roadstead.dev";
             errors.push(FieldError::invalid(field, &what.as_str().into(), why));
         } else if limit.as_str().and_then(resource_quota::number).is_none() {
             errors.push(FieldError::invalid(field, limit, "must be a non-negative integer"));

@@ -322,6 +322,7 @@ impl Sessions {
             self.end(cluster, session, "the hub replica that held it has stopped").await?;
         }
         self.store.release_claims_of_dead_replicas(alive_since).await?;
+        self.store.end_build_turns_of_dead_replicas(alive_since).await?;
         self.store.forget_dead_replicas(alive_since - dead_after).await?;
         Ok(())
     }
@@ -333,7 +334,9 @@ impl Sessions {
     pub async fn leave(&self) -> Result<(), HubError> {
         self.store.replica_gone(self.replica).await?;
         let now = self.store.now().await?;
-        self.store.release_claims_of_dead_replicas(now - Duration::from_secs(60)).await?;
+        let alive_since = now - Duration::from_secs(60);
+        self.store.release_claims_of_dead_replicas(alive_since).await?;
+        self.store.end_build_turns_of_dead_replicas(alive_since).await?;
         Ok(())
     }
 

@@ -5,6 +5,7 @@ mod job;
 mod places;
 mod reads;
 mod sealed;
+mod turns;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -12,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use roadstead_budget::Reservation;
-use roadstead_hub_store::{AtRest, BuiltGroup, CachedBuild, ReadOfBuild, Store};
-use roadstead_model::{Digest, Reason};
+use roadstead_hub_store::{AtRest, BuiltGroup, CachedBuild, FoundBuild, ReadOfBuild, Store};
+use roadstead_model::{Digest, Reason, ResourceUid};
 use roadstead_trace::Span;
 use roadstead_worker::{Exchange, Job, JobError, JobLimits};
 
@@ -32,6 +33,7 @@ pub(crate) use places::BuildPlaces;
 pub(crate) use reads::INDEX_JOB;
 use reads::{Indexes, WhatWasRead};
 use sealed::SealedBuilds;
+use turns::{HeldTurn, Turns, Wait};
 
 /// The kind of the job that builds.
 pub(crate) const BUILD_JOB: &str = job::KIND;
@@ -61,6 +63,17 @@ impl BuildsUnderWay {
     }
 }
 
+/// Whom a build is made for.
+#[derive(Clone, Copy)]
+pub(crate) struct For<'a> {
+    /// The applier.
+    pub(crate) applier: ResourceUid,
+    /// Its namespace.
+    pub(crate) namespace: &'a str,
+    /// Somebody asked for it: it is tried although it is set aside.
+    pub(crate) asked: bool,
+}
+
 /// What became of a build.
 pub(crate) enum BuildOutcome {
     /// It is stored.
@@ -73,7 +86,13 @@ pub(crate) enum BuildOutcome {
     NotInSource(String),
     /// Others are before it: it is to be asked for again after this.
     Busy(Duration),
+    /// As many builds of its namespace run as a quota allows: after how long it is to be asked for again, and why it waits, for the
+    /// applier's condition.
+    Waits(Duration, String),
 }
+
+/// What came of a worker's render. The errors, from the outside in: what ended the worker, what is wrong with the sources or the applier.
+type Worked = Result<Result<Made, String>, JobError>;
 
 /// What a build takes of this process's memory, for each byte of its result: as it came, and as it is stored.
 const COPIES: u64 = 2;
@@ -145,6 +164,7 @@ pub struct Builds {
     quarantine: Arc<Quarantine>,
     under_way: BuildsUnderWay,
     places: BuildPlaces,
+    turns: Turns,
     sealed: SealedBuilds,
     indexes: Indexes,
     meters: Arc<Meters>,
@@ -162,25 +182,32 @@ impl Builds {
             quarantine: Arc::clone(quarantine),
             under_way,
             places,
+            turns: Turns {
+                store: context.store.clone(),
+                clock: Arc::clone(&context.clock),
+                replica: context.replica,
+            },
             sealed: SealedBuilds::default(),
             indexes: Indexes::new(context.options.budget.total()),
             meters: Arc::clone(&context.meters),
         }
     }
 
-    /// The build that an applier in `namespace` orders. Where somebody `asked`, it is tried although it is set aside.
+    /// The build that an applier orders. Where a quota asks for a `turn`, one is taken, which serves for all that the applier orders until it
+    /// is dropped: a render in several rounds would else wait again after each.
     pub(crate) async fn build(
         &self,
-        namespace: &str,
+        whom: For<'_>,
         order: &Order,
-        asked: bool,
+        turn: &mut Option<HeldTurn>,
     ) -> Result<BuildOutcome, HubError> {
-        let (mut span, mut made) = (Span::start("build"), Build::Cached);
-        let outcome = self.build_or_find(namespace, order, asked, &mut made).await;
+        let (mut span, mut made, mut waited) = (Span::start("build"), Build::Cached, false);
+        let outcome = self.build_or_find(whom, order, turn, (&mut made, &mut waited)).await;
         let (result, failed) = match &outcome {
             Ok(BuildOutcome::Built(_)) => ("built", false),
             Ok(BuildOutcome::Needs(_)) => ("needs more", false),
             Ok(BuildOutcome::Busy(_)) => ("waits for a place", false),
+            Ok(BuildOutcome::Waits(..)) => ("waits for its turn", false),
             Ok(BuildOutcome::Failed(_)) | Err(_) => (Reason::BuildFailed.as_str(), true),
             Ok(BuildOutcome::NotInSource(_)) => (Reason::ArtifactFailed.as_str(), true),
         };
@@ -188,25 +215,33 @@ impl Builds {
         span.result(result, failed);
         span.end();
         let outcome = outcome?;
+        if waited && !matches!(outcome, BuildOutcome::Busy(_) | BuildOutcome::Waits(..)) {
+            // It needs no turn any more, and nobody is to wait behind it.
+            self.turns.leave(whom).await?;
+        }
         self.meters.build(match &outcome {
             BuildOutcome::Built(_) => made,
             BuildOutcome::Needs(_) => Build::Incomplete,
             BuildOutcome::Failed(_) | BuildOutcome::NotInSource(_) => Build::Failed,
             BuildOutcome::Busy(_) => Build::Busy,
+            BuildOutcome::Waits(..) => Build::Waits,
         });
         Ok(outcome)
     }
 
-    /// The same; says where a worker was at it.
+    /// The same; says where a worker was at it, and where the applier waited for its turn and has not had it.
     async fn build_or_find(
         &self,
-        namespace: &str,
+        whom: For<'_>,
         order: &Order,
-        asked: bool,
-        made: &mut Build,
+        its_turn: &mut Option<HeldTurn>,
+        (made, waited): (&mut Build, &mut bool),
     ) -> Result<BuildOutcome, HubError> {
+        let For { namespace, asked, .. } = whom;
         let inputs = order.key().map_err(|error| unserializable(&error))?;
-        if let Some(build) = self.at_hand(inputs).await? {
+        let mut found = self.at_hand(inputs, whom).await?;
+        *waited = found.waits;
+        if let Some(build) = found.build {
             return Ok(BuildOutcome::Built(build));
         }
         let _inside = match self.places.enter(namespace).await {
@@ -219,36 +254,29 @@ impl Builds {
             Err(_) => {
                 let turn = turn.lock().await;
                 // Another was at it, and it is stored, unless that failed.
-                if let Some(build) = self.at_hand(inputs).await? {
+                found = self.at_hand(inputs, whom).await?;
+                if let Some(build) = found.build {
                     return Ok(BuildOutcome::Built(build));
                 }
                 turn
             }
         };
         let recipe = order.recipe_key().map_err(|error| unserializable(&error))?;
-        if let Some(build) = self.by_what_it_read(namespace, order, recipe, inputs).await? {
+        if let Some(build) = self.by_what_it_read(whom, order, recipe, inputs).await? {
             return Ok(BuildOutcome::Built(build));
         }
         if !asked && let Some(why) = self.quarantine.why_set_aside(inputs).await? {
             return Ok(BuildOutcome::Failed(why));
         }
+        if let Some(quota) = found.quota.as_ref().filter(|_| its_turn.is_none()) {
+            match self.turns.take(whom, quota).await? {
+                Ok(taken) => *its_turn = Some(taken),
+                Err(Wait { later, why }) => return Ok(BuildOutcome::Waits(later, why)),
+            }
+            *waited = false;
+        }
         tracing::debug!(kind = %order.kind, namespace, "building in a worker");
-        let workers = self.workers()?;
-        let blobs = order.blobs();
-        let mut exchange = Artifacts {
-            store: &self.store,
-            room: &workers.artifacts,
-            result: None,
-            digests: &blobs,
-            failure: None,
-        };
-        let outcome = {
-            let _at_work = self.places.worker(namespace).await;
-            let began = Instant::now();
-            let outcome = self.build_in_a_worker(workers, order, &mut exchange).await?;
-            self.meters.stage(order.kind, "build", began.elapsed());
-            outcome
-        };
+        let (outcome, _room) = self.work(namespace, order).await?;
         *made = Build::Made;
         match outcome {
             Ok(Ok(Made::Needs(needs))) => Ok(BuildOutcome::Needs(needs)),
@@ -265,11 +293,31 @@ impl Builds {
         }
     }
 
-    /// A build that was made before; of a sealed one all is in this replica's memory.
-    async fn at_hand(&self, inputs: Digest) -> Result<Option<CachedBuild>, HubError> {
-        let build = self.store.cached_build(inputs, self.clock.now()).await?;
+    /// Builds in a worker, once there is a place for this namespace; with what comes of it is the memory that is set aside for it.
+    async fn work(&self, namespace: &str, order: &Order) -> Result<(Worked, Option<Reservation>), HubError> {
+        let workers = self.workers()?;
+        let blobs = order.blobs();
+        let mut exchange = Artifacts {
+            store: &self.store,
+            room: &workers.artifacts,
+            result: None,
+            digests: &blobs,
+            failure: None,
+        };
+        let _at_work = self.places.worker(namespace).await;
+        let began = Instant::now();
+        let outcome = self.build_in_a_worker(workers, order, &mut exchange).await?;
+        self.meters.stage(order.kind, "build", began.elapsed());
+        Ok((outcome, exchange.result))
+    }
+
+    /// A build that was made before, of a sealed one all is in this replica's memory; and what else is to be known by who has to build.
+    async fn at_hand(&self, inputs: Digest, whom: For<'_>) -> Result<FoundBuild, HubError> {
+        let of = (whom.namespace, whom.applier);
+        let FoundBuild { build, quota, waits } = self.store.find_build(inputs, of, self.clock.now()).await?;
         let is_there = |group: &BuiltGroup| !group.sealed || self.sealed.get(group.objects).is_some();
-        Ok(build.filter(|build| build.groups.iter().all(is_there)))
+        let build = build.filter(|build| build.groups.iter().all(is_there));
+        Ok(FoundBuild { build, quota, waits })
     }
 
     /// A group of a sealed build, packed; none where this replica does not have it, or not any more.
@@ -321,14 +369,13 @@ impl Builds {
         Ok(build)
     }
 
-    /// Has a worker render. The errors, from the outside in: the hub's own, what ended the worker, what is wrong with the
-    /// sources or the applier.
+    /// Has a worker render.
     async fn build_in_a_worker(
         &self,
         workers: &Workers,
         order: &Order,
         exchange: &mut Artifacts<'_>,
-    ) -> Result<Result<Result<Made, String>, JobError>, HubError> {
+    ) -> Result<Worked, HubError> {
         let job = Job {
             kind: job::KIND,
             input: serde_json::to_vec(order).map_err(|error| unserializable(&error))?,

@@ -294,7 +294,7 @@ impl Delivery {
         let Rendered { rendering, .. } = self.render(seen, cluster).await?;
         Ok(match rendering {
             Rendering::Built(built) => Continue(Some(built)),
-            Rendering::Later(later) => Break(later),
+            Rendering::Later(later) | Rendering::Waits(later, _) => Break(later),
             Rendering::Failed(..) | Rendering::Reads(_) => Continue(None),
         })
     }

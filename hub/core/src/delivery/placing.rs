@@ -265,6 +265,9 @@ impl Placing<'_> {
                 ("dependsOn" | "eventSources" | "resources" | "sources", Value::Array(items)) => {
                     references.extend(items);
                 }
+                ("include", Value::Array(items)) => {
+                    references.extend(items.iter_mut().filter_map(|item| item.get_mut("repository")));
+                }
                 _ => {}
             }
         }

@@ -208,6 +208,27 @@ impl Delivery {
         Ok(changed && before.is_none_or(|before| before.message != message))
     }
 
+    /// Says what a build waits for where nobody has to change anything. Whoever asked is not answered yet.
+    async fn note_waiting(
+        &self,
+        seen: &SeenApplier,
+        target: &ReconcileTarget,
+        why: &str,
+        now: Timestamp,
+    ) -> Result<(), HubError> {
+        // As when it is begun: a regular pass over what is Ready does not blink in everyone's watch.
+        let is_told = target.news
+            && self
+                .update_status(seen, now, |status, generation| {
+                    set_ready(status, ConditionStatus::Unknown, Reason::Progressing, why, generation, now);
+                })
+                .await?;
+        if is_told {
+            log::applier_held(&seen.stored, why, true);
+        }
+        Ok(())
+    }
+
     /// Whether all that differs was changed by others, and is only to be reported. Who asks for a reconciliation wants it corrected.
     async fn observes(
         &self,
@@ -234,6 +255,11 @@ impl Delivery {
             Rendering::Built(build) => build,
             Rendering::Later(later) => {
                 roadstead_trace::unfinished();
+                return Ok(now + later);
+            }
+            Rendering::Waits(later, why) => {
+                roadstead_trace::unfinished();
+                self.note_waiting(seen, &target, &why, now).await?;
                 return Ok(now + later);
             }
             Rendering::Reads(objects) => {

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::HubError;
 use crate::delivery::applier::{Given, MAX_NEEDS, MAX_ROUNDS, Need};
-use crate::delivery::build::{BuildOutcome, Order};
+use crate::delivery::build::{BuildOutcome, For, Order};
 use crate::delivery::remotes::{CHECK_TIME, Remote};
 use crate::delivery::seen::SeenApplier;
 use crate::delivery::{Delivery, placing};
@@ -31,6 +31,8 @@ pub(super) enum Rendering {
     Built(CachedBuild),
     /// Others are before it: it is to be tried again after this.
     Later(Duration),
+    /// A quota lets no more builds run now: after how long it is to be tried again, and why it waits.
+    Waits(Duration, String),
     /// Why there is nothing to apply.
     Failed(Reason, String),
     /// Objects of the cluster are to be read first.
@@ -55,16 +57,20 @@ impl Delivery {
             given: Vec::new(),
             salt: None,
         };
-        let mut facts = None;
+        let (mut facts, mut turn) = (None, None);
         let mut by = BTreeMap::new();
         let mut given_bytes = 0;
         let failed = |message: String| Rendering::Failed(Reason::BuildFailed, message);
         for _ in 0..MAX_ROUNDS {
             order.salt = self.salt(&order)?;
-            let outcome = self.builds.build(&stored.namespace, &order, seen.is_asked_for()).await?;
+            let whom = For { applier: stored.uid, namespace: &stored.namespace, asked: seen.is_asked_for() };
+            let outcome = self.builds.build(whom, &order, &mut turn).await?;
             let needs = match outcome {
                 BuildOutcome::Built(build) => return Ok(Rendered { rendering: Rendering::Built(build), by }),
                 BuildOutcome::Busy(later) => return Ok(Rendered { rendering: Rendering::Later(later), by }),
+                BuildOutcome::Waits(later, why) => {
+                    return Ok(Rendered { rendering: Rendering::Waits(later, why), by });
+                }
                 BuildOutcome::Failed(why) => return Ok(Rendered { rendering: failed(why), by }),
                 // As Flux has it: the build was not begun.
                 BuildOutcome::NotInSource(why) => {

@@ -69,20 +69,28 @@ impl AccessRules {
         from: &Stored,
         object: &Stored,
     ) -> Result<Result<(), String>, StoreError> {
-        if from.namespace == object.namespace {
+        self.may_use_named(from, object.kind, (&object.namespace, &object.name)).await
+    }
+
+    /// The same of an object that may or may not be there; and of what a GitRepository includes.
+    pub(crate) async fn may_use_named(
+        &self,
+        from: &Stored,
+        kind: KindId,
+        to: (&str, &str),
+    ) -> Result<Result<(), String>, StoreError> {
+        if from.namespace == to.0 {
             return Ok(Ok(()));
         }
         let root = self.root_of(from.kind, &from.namespace, &from.name).await?;
         if let Some(root) = &root {
             // What lies beside the root, or is the root's own, as for its other children.
-            let is_family = root.0 == object.namespace
-                || self.root_of(object.kind, &object.namespace, &object.name).await?.as_ref() == Some(root);
+            let is_family = root.0 == to.0 || self.root_of(kind, to.0, to.1).await?.as_ref() == Some(root);
             if is_family {
                 return Ok(Ok(()));
             }
         }
-        let to = (object.namespace.as_str(), object.name.as_str());
-        let leave = self.leave(from, root.as_ref(), object.kind, to).await?;
+        let leave = self.leave(from, root.as_ref(), kind, to).await?;
         Ok(may_refer(&from.namespace, to.0, !self.no_cross_namespace_refs, leave))
     }
 

@@ -42,6 +42,8 @@ label! {
         Incomplete = "incomplete",
         /// Others were before it.
         Busy = "busy",
+        /// A quota let no more of its namespace run.
+        Waits = "waits",
     }
 }
 

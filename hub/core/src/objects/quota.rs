@@ -1,7 +1,8 @@
 //! Quotas: how many objects a namespace may have, and how many bytes of artifacts. They are asked in the transaction that makes an object, each locked from there to its
-//! end, so that two who come at once do not both have the last place. What is used is counted when a quota is read.
+//! end, so that two who come at once do not both have the last place. What is used is counted when a quota is read. How many builds run at
+//! once is held by those who build (`delivery/build/turns.rs`): they wait, where all that is bounded here is refused.
 
-use roadstead_api::{ARTIFACT_BYTES, KindId, ResourceQuota, ResourceQuotaStatus};
+use roadstead_api::{ARTIFACT_BYTES, KindId, RUNNING_BUILDS, ResourceQuota, ResourceQuotaStatus};
 use roadstead_hub_store::{Store, StoreError, Stored, Tx};
 use roadstead_model::ResourceUid;
 use serde_json::json;
@@ -81,6 +82,10 @@ impl Objects {
         if spec.artifact_bytes().is_some() {
             let used = self.store.artifact_bytes(&stored.namespace, None).await?;
             status.used.insert(ARTIFACT_BYTES.to_owned(), used.to_string());
+        }
+        if spec.running_builds().is_some() {
+            let used = self.store.running_builds(&stored.namespace, self.clock.now()).await?;
+            status.used.insert(RUNNING_BUILDS.to_owned(), used.to_string());
         }
         stored.object["status"] = json!(status);
         Ok(())

@@ -243,6 +243,8 @@ pub async fn on_change(
             }
         }
         KindId::ReferenceGrant => wake_granted(tx, before, after).await?,
+        // More builds may run at once now, or any number.
+        KindId::ResourceQuota if asks => tx.wake_waiting_builds(&object.namespace).await?,
         KindId::Silence => {
             let alerts = tx.alerts_of(&object.namespace).await?;
             tx.enqueue(Queue::Alert, &alerts).await?;
@@ -309,6 +311,8 @@ async fn wake_granted(
     for (kind, namespaces) in from {
         let queue = match kind {
             kind if kind.is_applier() => Queue::Applier,
+            // By what it includes.
+            KindId::GitRepository => Queue::Source,
             KindId::ArtifactGenerator => Queue::Generator,
             KindId::Receiver => Queue::Receiver,
             KindId::Alert => Queue::Alert,

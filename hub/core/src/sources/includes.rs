@@ -1,11 +1,12 @@
-//! `spec.include` of a GitRepository: the artifacts of other GitRepositories of its namespace that are put into its own, as they are
-//! now. What includes itself, by whatever way, is refused: its artifact would grow with each fetch.
+//! `spec.include` of a GitRepository: the artifacts of other GitRepositories that are put into its own, as they are now. Those of other
+//! namespaces need somebody's leave, which each pass asks for. What includes itself, by whatever way, is refused: its artifact would
+//! grow with each fetch.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use roadstead_api::git_repository::GitInclude;
+use roadstead_api::git_repository::{GitInclude, IncludedRepository};
 use roadstead_api::{Artifact, GitRepository, KindId};
 use roadstead_hub_store::{Store, Stored as StoredObject};
 use roadstead_model::{Digest, Reason, chain};
@@ -60,15 +61,25 @@ pub(super) fn are_those_of(all: &[IncludedArtifact], status: Option<&Value>) -> 
     all.len() == then.len() && all.iter().zip(&then).all(same)
 }
 
+/// Where an included repository is: its namespace and its name.
+fn place<'a>(include: &'a GitInclude, own: &'a str) -> (&'a str, &'a str) {
+    let IncludedRepository { name, namespace } = &include.repository;
+    (namespace.as_deref().unwrap_or(own), name)
+}
+
+/// What a repository is called in messages of one in the namespace `own`.
+fn shown((namespace, name): (&str, &str), own: &str) -> String {
+    if namespace == own { name.to_owned() } else { format!("{namespace}/{name}") }
+}
+
 impl IncludedArtifact {
-    /// As the source takes it.
-    pub(super) fn include(&self, sources: &Sources, most: u64) -> Include {
-        let repository = self.include.repository.name.clone();
+    /// As the source, which is in the namespace `own`, takes it.
+    pub(super) fn include(&self, sources: &Sources, own: &str, most: u64) -> Include {
         let given = |path: &Option<String>| path.clone().filter(|path| !path.is_empty());
         Include {
             from: given(&self.include.from_path).unwrap_or_default(),
-            to: given(&self.include.to_path).unwrap_or_else(|| repository.clone()),
-            repository,
+            to: given(&self.include.to_path).unwrap_or_else(|| self.include.repository.name.clone()),
+            repository: shown(place(&self.include, own), own),
             artifact: Arc::new(Blob { most, ..Blob::new(sources, self.digest) }),
         }
     }
@@ -137,17 +148,25 @@ impl Sources {
         if includes.is_empty() {
             return Ok(Ok(Vec::new()));
         }
+        // Before anything is said of what is there.
+        for include in &includes {
+            let (namespace, name) = place(include, &stored.namespace);
+            let leave = self.access.may_use_named(stored, KindId::GitRepository, (namespace, name)).await?;
+            if let Err(why) = leave {
+                return Ok(Err((Reason::AccessDenied, format!("include '{namespace}/{name}' {why}"))));
+            }
+        }
         if let Some(way) = self.include_cycle(stored).await? {
             let message = format!("what it includes leads back to itself: {}", way.join(" -> "));
             return Ok(Err((Reason::IncludeCycle, message)));
         }
         let mut all = Vec::new();
         for include in includes {
-            let name = &include.repository.name;
-            let Some(found) = self.store.get(KindId::GitRepository, &stored.namespace, name).await? else {
+            let (namespace, of) = place(&include, &stored.namespace);
+            let name = shown((namespace, of), &stored.namespace);
+            let Some(found) = self.store.get(KindId::GitRepository, namespace, of).await? else {
                 let message = format!(
-                    "could not get resource for include '{name}': GitRepository {}/{name} not found",
-                    stored.namespace
+                    "could not get resource for include '{name}': GitRepository {namespace}/{of} not found"
                 );
                 return Ok(Err((Reason::NotFound, message)));
             };
@@ -168,37 +187,43 @@ impl Sources {
         Ok(Ok(all))
     }
 
-    /// The names along a way from a repository by what it includes back to it.
+    /// What is named along a way from a repository by what it includes back to it.
     async fn include_cycle(&self, start: &StoredObject) -> Result<Option<Vec<String>>, HubError> {
-        let included = |stored: &StoredObject| -> Result<Vec<String>, HubError> {
+        type Place = (String, String);
+        let included = |stored: &StoredObject| -> Result<Vec<Place>, HubError> {
             let spec = stored.decode::<GitRepository>()?.spec;
-            Ok(spec.include.into_iter().map(|include| include.repository.name).collect())
+            let owned = |include: &GitInclude| {
+                let (namespace, name) = place(include, &stored.namespace);
+                (namespace.to_owned(), name.to_owned())
+            };
+            Ok(spec.include.iter().map(owned).collect())
         };
+        let own = (start.namespace.clone(), start.name.clone());
         // By which each was reached.
-        let mut from: BTreeMap<String, String> = BTreeMap::new();
-        let mut ahead: VecDeque<String> = VecDeque::new();
-        let mut at = start.name.clone();
+        let mut from: BTreeMap<Place, Place> = BTreeMap::new();
+        let mut ahead: VecDeque<Place> = VecDeque::new();
+        let mut at = own.clone();
         let mut next = included(start)?;
         loop {
-            for name in next {
-                if name == start.name {
-                    let mut way = vec![name, at.clone()];
-                    while let Some(before) = from.get(&at).filter(|_| at != start.name) {
+            for one in next {
+                if one == own {
+                    let mut way = vec![one, at.clone()];
+                    while let Some(before) = from.get(&at).filter(|_| at != own) {
                         way.push(before.clone());
                         at.clone_from(before);
                     }
-                    way.reverse();
-                    return Ok(Some(way));
+                    let named = way.iter().rev().map(|(namespace, name)| shown((namespace, name), &own.0));
+                    return Ok(Some(named.collect()));
                 }
-                if from.len() < MOST_REACHED && !from.contains_key(&name) {
-                    from.insert(name.clone(), at.clone());
-                    ahead.push_back(name);
+                if from.len() < MOST_REACHED && !from.contains_key(&one) {
+                    from.insert(one.clone(), at.clone());
+                    ahead.push_back(one);
                 }
             }
-            let Some(name) = ahead.pop_front() else { return Ok(None) };
-            let found = self.store.get(KindId::GitRepository, &start.namespace, &name).await?;
+            let Some(one) = ahead.pop_front() else { return Ok(None) };
+            let found = self.store.get(KindId::GitRepository, &one.0, &one.1).await?;
             next = found.as_ref().map(included).transpose()?.unwrap_or_default();
-            at = name;
+            at = one;
         }
     }
 }

@@ -132,11 +132,19 @@ struct Failure {
     message: String,
     /// Nothing changes before somebody changes the spec, or what it refers to.
     is_stalled: bool,
+    /// It is of what is included.
+    of_include: bool,
+}
+
+impl From<(Reason, String)> for Failure {
+    fn from((reason, message): (Reason, String)) -> Self {
+        Self::waiting(reason, message)
+    }
 }
 
 impl Failure {
     fn waiting(reason: Reason, message: String) -> Self {
-        Self { reason, message, is_stalled: false }
+        Self { reason, message, is_stalled: false, of_include: includes::is_reason(reason) }
     }
 
     /// What says so besides Ready, of kinds that have such conditions.
@@ -210,7 +218,7 @@ impl Sources {
         let handles = triggers::request(&stored);
         let origin = match self.origin_of(&stored, Some(&status)).await? {
             Ok(origin) => origin,
-            Err(why) => return self.cannot_plan(&stored, &spec, handles, why).await,
+            Err(why) => return self.cannot_plan(&stored, &spec, handles, &why.into()).await,
         };
         if let Some(origin) = &origin {
             origin.lend(&mut spec)?;
@@ -265,7 +273,7 @@ impl Sources {
                 };
                 Ok(FetchPlan::Fetch(Box::new(job)))
             }
-            Err(why) => self.cannot_plan(&stored, &spec, handles, why).await,
+            Err(why) => self.cannot_plan(&stored, &spec, handles, &why).await,
         }
     }
 
@@ -275,11 +283,11 @@ impl Sources {
         stored: &Stored,
         spec: &SourceSpec,
         handles: Option<String>,
-        (reason, message): (Reason, String),
+        failure: &Failure,
     ) -> Result<FetchPlan, HubError> {
-        self.source_failed(stored, spec, handles, &Failure::waiting(reason, message)).await?;
+        self.source_failed(stored, spec, handles, failure).await?;
         let later = interval(spec).max(RETRY);
-        let later = if waits(reason) { later.min(WAITING) } else { later };
+        let later = if waits(failure.reason) { later.min(WAITING) } else { later };
         Ok(FetchPlan::Nothing(self.clock.now() + later))
     }
 
@@ -290,23 +298,24 @@ impl Sources {
         about: &About<'_>,
         pinned: Option<&Revision>,
         (grace, afresh): (Option<Timestamp>, bool),
-    ) -> Result<Result<Wanted, (Reason, String)>, HubError> {
+    ) -> Result<Result<Wanted, Failure>, HubError> {
         let About { stored, spec, origin } = *about;
         if let Some(field) = kind.unsupported(stored)? {
             let message = format!(
                 "{field} is not supported by this version of Roadstead; nothing was fetched. Remove it to go on"
             );
-            return Ok(Err((kind.failed(), message)));
+            return Ok(Err(Failure::waiting(kind.failed(), message)));
         }
         // A chart is sent its repository's.
         let whose = origin.map_or(stored, |origin| &origin.stored);
         let secrets = match self.secrets_of(stored, whose, spec).await? {
             Ok(secrets) => secrets,
-            Err(why) => return Ok(Err(why)),
+            Err(why) => return Ok(Err(why.into())),
         };
         let included = match self.includes_of(stored).await? {
             Ok(included) => included,
-            Err(why) => return Ok(Err(why)),
+            // Of what is denied there is no reason that only this has.
+            Err(why) => return Ok(Err(Failure { of_include: true, ..why.into() })),
         };
         let mut known = self.known_servers.of(stored.uid, (stored.generation, secrets.versions()));
         // What is fetched wherever it leads must not become the answer for others.
@@ -324,13 +333,13 @@ impl Sources {
             origin,
             secrets: &secrets,
             tolerated: grace.and_then(|_| authority(&spec.url)),
-            include: included.iter().map(|one| one.include(self, most_bytes)).collect(),
+            include: included.iter().map(|one| one.include(self, &stored.namespace, most_bytes)).collect(),
             most_bytes,
             options: &self.options,
             known,
             indexes: (stored.kind == KindId::HelmRepository).then(|| charts::stored_indexes(self)),
         };
-        let source = kind.source(asked)?.map_err(|why| (Reason::AuthenticationFailed, why));
+        let source = kind.source(asked)?.map_err(|why| Failure::waiting(Reason::AuthenticationFailed, why));
         let verdict = kind.verdict(stored, &secrets)?;
         Ok(source.map(|mut source| {
             if let Some(workers) = &self.options.workers {
@@ -541,7 +550,7 @@ impl Sources {
         failure: &Failure,
     ) -> Result<(), HubError> {
         let now = self.clock.now();
-        let Failure { reason, is_stalled, .. } = *failure;
+        let Failure { reason, is_stalled, of_include, .. } = *failure;
         let message = failure.message.as_str();
         let changed = self
             .write_source_status(seen, |status, generation| {
@@ -551,7 +560,7 @@ impl Sources {
                 status.last_handled_reconcile_at = handles.or(status.last_handled_reconcile_at.take());
                 let of_verifying = UNVERIFIED.contains(&reason).then_some(SOURCE_VERIFIED);
                 // Absent where nothing is wrong with what is included, or nobody came so far as to know.
-                if includes::is_reason(reason) {
+                if of_include {
                     conditions::set(
                         &mut status.conditions,
                         includes::INCLUDE_UNAVAILABLE,

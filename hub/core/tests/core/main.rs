@@ -1,7 +1,9 @@
 //! What the hub does for its objects, a module for each part.
 
+mod builds;
 mod choosing;
 mod hooks;
+mod includes;
 mod layouts;
 mod notify;
 mod pace;

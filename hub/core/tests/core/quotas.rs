@@ -120,6 +120,8 @@ async fn a_quota_that_would_count_nothing_is_refused() -> Result<()> {
             json!({ "bytes/artifacts.fleet.roadstead.dev": "1.5Gi" }),
             "must be a non-negative whole number of bytes",
         ),
+        (json!({ "running/builds.fleet.roadstead.dev": "1.5" }), "must be a non-negative integer"),
+        (json!({ "running/fetches.fleet.roadstead.dev": "1" }), "running/builds.fleet.roadstead.dev"),
     ] {
         let error = site.apply(quota(&hard)).await.err().context("it is taken")?.to_string();
         ensure!(error.contains(why), "{error}");

@@ -14,7 +14,7 @@ use roadstead_kustomize::{MemoryTree, Node, Reads, Recorder, TreeIndex, TreePath
 use roadstead_model::{Digest, Hasher};
 use roadstead_worker::{Job, JobLimits};
 
-use super::{Builds, CPU, Order, WALL};
+use super::{Builds, CPU, For, Order, WALL};
 use crate::HubError;
 
 /// The kind of the job that tells what is at which path of an artifact.
@@ -182,11 +182,12 @@ impl Builds {
     /// What would be built, where all that an earlier build of the same recipe read is the same in the artifacts of this order.
     pub(super) async fn by_what_it_read(
         &self,
-        namespace: &str,
+        whom: For<'_>,
         order: &Order,
         recipe: Digest,
         inputs: Digest,
     ) -> Result<Option<CachedBuild>, HubError> {
+        let namespace = whom.namespace;
         if order.salt.is_some() {
             return Ok(None);
         }
@@ -204,7 +205,7 @@ impl Builds {
         for BuildReads { inputs: of, answers: then, reads } in earlier {
             let Some(reads) = unpack(&reads, indexes.len()) else { continue };
             if answers(&reads, &indexes) == then
-                && let Some(build) = self.at_hand(of).await?
+                && let Some(build) = self.at_hand(of, whom).await?.build
             {
                 self.store.remember_same_build(inputs, of, self.clock.now()).await?;
                 tracing::debug!(kind = %order.kind, namespace, "nothing that was read has changed: not built again");
