@@ -3,6 +3,7 @@
 
 pub(crate) mod access;
 mod account_keys;
+mod account_tokens;
 mod accounts;
 pub(crate) mod audit;
 pub(crate) mod auth;
@@ -19,7 +20,8 @@ mod sign_in;
 pub(crate) mod tokens;
 
 pub use access::AccessRules;
-pub use accounts::{AccountToken, AccountTokenOrder};
+pub use account_keys::AccountKeyItem;
+pub use account_tokens::{AccountToken, AccountTokenOrder, BoundObject, MOST_REVOKED};
 pub use audit::{
     AuditChange, AuditComparison, AuditItem, AuditLog, AuditReport, AuditSink, AuditStream, HEAD_PERIOD,
     REFUSALS_PERIOD, SEAL_PERIOD, authorize_path, query_time,
