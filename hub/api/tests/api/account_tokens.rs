@@ -9,7 +9,7 @@ use roadstead_hub_api::ApiOptions;
 use roadstead_hub_core::HubOptions;
 use roadstead_hub_core::identity::{Identity, MOST_REVOKED};
 use roadstead_model::AuditFilter;
-use roadstead_tests::eventually;
+use roadstead_tests::{binary, eventually};
 use serde_json::{Value, json};
 
 use crate::accounts::{Asked, claims_of};
@@ -256,4 +256,44 @@ async fn a_new_key_signs_at_once_and_those_before_it_end_when_they_are_told_to()
     let log = log(&hub).await?;
     ensure!(log.contains("AccountKey") && log.contains("2 keys before it ended at once"), "{log}");
     Ok(())
+}
+
+/// `roadstead token`, and whether it ended well.
+async fn roadstead(hub: &Asked, arguments: &[&str]) -> Result<(bool, String)> {
+    let mut command = tokio::process::Command::new(binary("roadstead")?);
+    command.arg("token").args(arguments).arg("--kubeconfig").arg(hub.replica.kubectl.kubeconfig());
+    let output = command.output().await?;
+    let text = [output.stdout, output.stderr].concat();
+    Ok((output.status.success(), String::from_utf8_lossy(&text).into_owned()))
+}
+
+#[tokio::test]
+async fn the_command_line_takes_tokens_back_and_makes_keys() -> Result<()> {
+    let site = Site::new().await?;
+    let hub = hub(&site).await?;
+    let tokens = [hub.token(&["robot"]).await?, hub.token(&["robot"]).await?, hub.token(&["robot"]).await?];
+    let [by_id, by_file, by_key] = &tokens;
+    let id = claims_of(by_id)?["jti"].as_str().context("an id")?.to_owned();
+    let (ok, text) = roadstead(&hub, &["revoke", "--account", "default/robot", &id]).await?;
+    ensure!(ok && text.contains("default/robot revoked"), "{text}");
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("token");
+    std::fs::write(&file, format!("{by_file}\n"))?;
+    let file = file.to_str().context("a path")?;
+    let (ok, text) = roadstead(&hub, &["revoke", "--token-file", file]).await?;
+    ensure!(ok && text.contains("default/robot revoked") && !text.contains(by_file), "{text}");
+    for token in [by_id, by_file] {
+        ends(&hub, token).await?;
+    }
+    hub.user(by_key).await?;
+    let (ok, text) = roadstead(&hub, &["revoke", "--account", "default", &id]).await?;
+    ensure!(!ok && text.contains("NAMESPACE/NAME"), "{text}");
+    let (ok, text) = roadstead(&hub, &["rotate-key"]).await?;
+    ensure!(ok && text.contains("still verify"), "{text}");
+    let (ok, text) = roadstead(&hub, &["keys"]).await?;
+    ensure!(ok && text.lines().count() == 3 && text.contains("signs now"), "{text}");
+    hub.user(by_key).await?;
+    let (ok, text) = roadstead(&hub, &["rotate-key", "--end-old"]).await?;
+    ensure!(ok && text.contains("have ended"), "{text}");
+    ends(&hub, by_key).await
 }

@@ -50,7 +50,7 @@ impl BoundObject {
     fn group(&self) -> (&str, &str) {
         match self.api_version.split_once('/') {
             None => ("", &self.api_version),
-            // As kube-apiserver reads what is no version.
+            // As kube-apiserver reads a text with more slashes than a version has.
             Some((_, version)) if version.contains('/') => ("", ""),
             Some(parts) => parts,
         }
