@@ -1,11 +1,17 @@
 //! `roadstead token`: the tokens by which people and programs use the hub.
 
+use std::path::PathBuf;
+
 use anyhow::{Context as _, Result, bail};
 use roadstead_model::GoDuration;
 use serde_json::{Value, json};
 
-use crate::hub::HubArgs;
+use crate::hub::{HubArgs, HubClient};
 use crate::output;
+
+mod account;
+
+use account::AccountName;
 
 const DAY: u64 = 24 * 3600;
 const DEFAULT_DAYS: u64 = 90;
@@ -22,6 +28,8 @@ enum TokenCommand {
     Create(Create),
     List(List),
     Revoke(Revoke),
+    Keys(Keys),
+    RotateKey(RotateKey),
 }
 
 /// Make a token and print it: it is shown once
@@ -69,9 +77,40 @@ pub(crate) struct List {
 /// Take tokens back: from a few seconds later on they are worth nothing
 #[derive(Debug, clap::Args)]
 pub(crate) struct Revoke {
-    /// Their ids, as `roadstead token list` shows them
-    #[arg(required = true, value_name = "ID")]
+    /// Their ids, as `roadstead token list` shows them; with --account the ids of that account's tokens (their claim jti), as the audit
+    /// log shows them
+    #[arg(required_unless_present = "token_files", value_name = "ID")]
     ids: Vec<String>,
+
+    /// The ids are of tokens of this service account
+    #[arg(long, value_name = "NAMESPACE/NAME")]
+    account: Option<AccountName>,
+
+    /// A file that holds a token of a service account, which is taken back; - is the standard input. May be given several times
+    #[arg(long = "token-file", value_name = "FILE", conflicts_with_all = ["ids", "account"])]
+    token_files: Vec<PathBuf>,
+
+    #[command(flatten)]
+    hub: HubArgs,
+}
+
+/// List the keys by which the hub signs tokens of service accounts
+#[derive(Debug, clap::Args)]
+pub(crate) struct Keys {
+    /// Print what the hub answered, as JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    hub: HubArgs,
+}
+
+/// Make a new key, which signs tokens of service accounts from now on. Those before it go on to verify until their last token has ended
+#[derive(Debug, clap::Args)]
+pub(crate) struct RotateKey {
+    /// End all keys before it at once, and with them every token of a service account: for when one has leaked
+    #[arg(long)]
+    end_old: bool,
 
     #[command(flatten)]
     hub: HubArgs,
@@ -83,6 +122,8 @@ impl Token {
             TokenCommand::Create(command) => command.run(),
             TokenCommand::List(command) => command.run(),
             TokenCommand::Revoke(command) => command.run(),
+            TokenCommand::Keys(command) => command.run(),
+            TokenCommand::RotateKey(command) => command.run(),
         }
     }
 }
@@ -135,14 +176,19 @@ fn table(items: &[Value]) -> String {
             text(item, "lastUsed").unwrap_or_else(|| "never".to_owned()),
         ]);
     }
-    let mut widths = [0; 5];
-    for row in &rows {
+    aligned(&rows)
+}
+
+/// In columns.
+fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
+    let mut widths = [0; N];
+    for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
     }
     let mut out = String::new();
-    for row in &rows {
+    for row in rows {
         let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
         out.push_str(cells.collect::<Vec<_>>().join("   ").trim_end());
         out.push('\n');
@@ -153,16 +199,58 @@ fn table(items: &[Value]) -> String {
 impl Revoke {
     fn run(self) -> Result<()> {
         let client = self.hub.client()?;
+        for file in &self.token_files {
+            let (account, id) = account::named_by(&account::read(file)?)
+                .with_context(|| format!("read the token in {}", file.display()))?;
+            of_account(&client, &account, &id)?;
+        }
         for id in &self.ids {
             // The id becomes part of a path.
             if id.is_empty() || !id.bytes().all(|c| c.is_ascii_hexdigit() || c == b'-') {
                 bail!("'{id}' is not a token's id: see roadstead token list");
+            }
+            if let Some(account) = &self.account {
+                of_account(&client, account, id)?;
+                continue;
             }
             let answer = client.delete(&format!("/fleet/v1/tokens/{id}"))?;
             let whose = answer["username"].as_str().unwrap_or("nobody");
             output::print(format!("token {id} of {whose} revoked\n").as_bytes())?;
         }
         Ok(())
+    }
+}
+
+fn of_account(client: &HubClient, account: &AccountName, id: &str) -> Result<()> {
+    let AccountName { namespace, name } = account;
+    client.delete(&format!("/fleet/v1/namespaces/{namespace}/serviceaccounts/{name}/tokens/{id}"))?;
+    Ok(output::print(format!("token {id} of service account {namespace}/{name} revoked\n").as_bytes())?)
+}
+
+impl Keys {
+    fn run(self) -> Result<()> {
+        let answer = self.hub.client()?.get(account::KEYS)?;
+        if self.json {
+            return Ok(output::print(format!("{answer:#}\n").as_bytes())?);
+        }
+        let items = answer["items"].as_array().context("the hub's answer has no items")?;
+        let mut rows = vec![["KEY", "MADE", "SIGNS FROM", "VERIFIES UNTIL"].map(str::to_owned)];
+        for item in items {
+            let text = |field: &str| item[field].as_str().unwrap_or_default().to_owned();
+            let from = if item["signs"] == true { " (signs now)" } else { "" };
+            let until = item["verifiesUntil"].as_str().unwrap_or("it is superseded");
+            rows.push([text("id"), text("made"), format!("{}{from}", text("signsFrom")), until.to_owned()]);
+        }
+        Ok(output::print(aligned(&rows).as_bytes())?)
+    }
+}
+
+impl RotateKey {
+    fn run(self) -> Result<()> {
+        let made = self.hub.client()?.post(account::KEYS, &json!({ "endOld": self.end_old }))?;
+        let id = made["id"].as_str().context("the hub's answer has no key")?;
+        let before = if self.end_old { "those before it have ended" } else { "those before it still verify" };
+        Ok(output::print(format!("key {id} signs tokens of service accounts now; {before}\n").as_bytes())?)
     }
 }
 

@@ -127,7 +127,10 @@ pub(crate) fn decode(body: &[u8], memory: usize) -> Result<Value, BodyError> {
         (RBAC, "RoleBinding" | "ClusterRoleBinding") => binding(message(raw)?),
         (AUTHENTICATION, "TokenRequest") => {
             let spec = message::<TokenRequest>(raw)?.spec.unwrap_or_default();
-            let bound = spec.bound.map(|bound| json!({ "kind": bound.kind, "name": bound.name }));
+            let bound = spec.bound.map(|bound| {
+                let (version, uid) = (bound.api_version, bound.uid);
+                json!({ "kind": bound.kind, "apiVersion": version, "name": bound.name, "uid": uid })
+            });
             json!({ "spec": {
                 "audiences": spec.audiences, "boundObjectRef": bound, "expirationSeconds": spec.seconds } })
         }

@@ -5,9 +5,10 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use roadstead_hub_core::HubError;
+use roadstead_api::KindId;
 use roadstead_hub_core::identity::{Identity, TokenOrder, query_time};
 use roadstead_hub_core::views::FleetPage;
+use roadstead_hub_core::{Address, HubError};
 use roadstead_model::{AuditFilter, AuditOutcome};
 use serde_json::{Value, json};
 
@@ -22,6 +23,8 @@ const PAGE: u64 = 500;
 pub(crate) enum Administered<'a> {
     Tokens,
     Token(&'a str),
+    AccountToken { namespace: &'a str, name: &'a str, jti: &'a str },
+    AccountKeys,
     Audit,
     AuditCheck,
     AuditHeads,
@@ -42,6 +45,16 @@ impl Administered<'_> {
                     let username = api.hub.identity.revoke_token(who, id).await?;
                     Ok(Json(json!({ "id": id, "username": username })).into_response())
                 }
+                (Self::AccountToken { namespace, name, jti }, &Method::DELETE) => {
+                    let account = service_account(namespace, name);
+                    api.hub.identity.revoke_account_token(who, &account, jti).await?;
+                    Ok(Json(json!({ "id": jti, "namespace": namespace, "name": name })).into_response())
+                }
+                (Self::AccountKeys, &Method::GET) => {
+                    let items = api.hub.identity.list_account_keys(who).await?;
+                    Ok(Json(FleetPage { items, next: None }).into_response())
+                }
+                (Self::AccountKeys, &Method::POST) => rotate(api, who, &parts.headers, body).await,
                 (Self::Audit, &Method::GET) => audit(api, who, &query).await,
                 (Self::AuditCheck, &Method::GET) => Ok(Json(api.hub.audit.check(who).await?).into_response()),
                 (Self::AuditHeads, &Method::POST) => compare(api, who, &parts.headers, body).await,
@@ -67,6 +80,24 @@ async fn make(api: &Api, who: &Identity, headers: &HeaderMap, body: Body) -> Res
     let made = api.hub.identity.order_token(who, TokenOrder { username, groups, lasts }).await?;
     let answer = json!({ "id": made.id, "token": made.token.expose(), "expires": made.expires.to_string() });
     Ok((StatusCode::CREATED, Json(answer)).into_response())
+}
+
+fn service_account(namespace: &str, name: &str) -> Address {
+    let (kind, namespace, name) = (KindId::ServiceAccount, namespace.to_owned(), name.to_owned());
+    Address { kind, version: kind.get().storage_version(), namespace, name }
+}
+
+/// Makes a new key for tokens of service accounts.
+async fn rotate(api: &Api, who: &Identity, headers: &HeaderMap, body: Body) -> Result<Response, HubError> {
+    let Held { value: body, _memory } = request::sent_or_nothing(&api.bodies, headers, body).await?;
+    let end_old = match &body["endOld"] {
+        Value::Null => false,
+        flag => {
+            flag.as_bool().ok_or_else(|| HubError::BadRequest("endOld: want true or false".to_owned()))?
+        }
+    };
+    let id = api.hub.identity.rotate_account_keys(who, end_old).await?;
+    Ok((StatusCode::CREATED, Json(json!({ "id": id }))).into_response())
 }
 
 /// Holds lines of the stream against the log.

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse as _, Response};
 use jiff::Timestamp;
 use roadstead_api::FieldError;
 use roadstead_hub_core::identity::{
-    AccountTokenOrder, AllowedRules, Attributes, Decision, Identity, Resource, ReviewedToken,
+    AccountTokenOrder, AllowedRules, Attributes, BoundObject, Decision, Identity, Resource, ReviewedToken,
 };
 use roadstead_hub_core::{Address, HubError};
 use serde_json::{Value, json};
@@ -57,14 +57,9 @@ pub(crate) async fn token_request(
         }
     }
     let spec = &body["spec"];
-    if !spec["boundObjectRef"].is_null() {
-        return Err(HubError::BadRequest(
-            "spec.boundObjectRef is not supported: a token ends with its service account, and not with another object"
-                .to_owned(),
-        ));
-    }
     let lasts = request::seconds(&spec["expirationSeconds"], "spec.expirationSeconds")?;
-    let order = AccountTokenOrder { audiences: texts(spec, "audiences")?, lasts };
+    let bound = bound_object(&spec["boundObjectRef"])?;
+    let order = AccountTokenOrder { audiences: texts(spec, "audiences")?, lasts, bound };
     let made = match api.hub.identity.create_account_token(who, address, order).await {
         Err(error @ HubError::Invalid { .. }) => {
             return Ok(status::response_about(&error, "TokenRequest", ""));
@@ -82,10 +77,26 @@ pub(crate) async fn token_request(
             "name": address.name, "namespace": address.namespace, "creationTimestamp": rfc3339(api.hub.now()),
             "uid": made.account,
         },
-        "spec": { "audiences": made.audiences, "expirationSeconds": seconds, "boundObjectRef": null },
+        "spec": { "audiences": made.audiences, "expirationSeconds": seconds, "boundObjectRef": spec["boundObjectRef"] },
         "status": { "token": made.token.expose(), "expirationTimestamp": rfc3339(made.expires) },
     });
     Ok(with_warnings(StatusCode::CREATED, &answer, shortened.as_slice()))
+}
+
+/// What a token is to end with; none where nothing is said.
+fn bound_object(reference: &Value) -> Result<Option<BoundObject>, HubError> {
+    if reference.is_null() {
+        return Ok(None);
+    }
+    if !reference.is_object() {
+        return Err(HubError::BadRequest("spec: boundObjectRef must be an object".to_owned()));
+    }
+    Ok(Some(BoundObject {
+        api_version: text(reference, "apiVersion")?,
+        kind: text(reference, "kind")?,
+        name: text(reference, "name")?,
+        uid: text(reference, "uid")?,
+    }))
 }
 
 /// A time as Kubernetes writes it.

@@ -89,7 +89,7 @@ const fn view(path: &'static str, to: for<'a> fn([&'a str; 3]) -> Fleet<'a>) -> 
 }
 
 /// All of them.
-static FLEET: [FleetRoute; 24] = [
+static FLEET: [FleetRoute; 26] = [
     view("openapi.json", |_| Fleet::View(View::Document)),
     view("clusters", |_| Fleet::View(View::Clusters)),
     view("health", |_| Fleet::View(View::Health)),
@@ -131,6 +131,16 @@ static FLEET: [FleetRoute; 24] = [
         path: "tokens/{id}",
         methods: &["DELETE"],
         to: |[id, ..]| Fleet::Administered(Administered::Token(id)),
+    },
+    FleetRoute {
+        path: "namespaces/{namespace}/serviceaccounts/{name}/tokens/{id}",
+        methods: &["DELETE"],
+        to: |[namespace, name, jti]| Fleet::Administered(Administered::AccountToken { namespace, name, jti }),
+    },
+    FleetRoute {
+        path: "account-keys",
+        methods: &["GET", "POST"],
+        to: |_| Fleet::Administered(Administered::AccountKeys),
     },
     view("audit", |_| Fleet::Administered(Administered::Audit)),
     view("audit/check", |_| Fleet::Administered(Administered::AuditCheck)),
@@ -309,6 +319,11 @@ mod tests {
         };
         assert!(matches!(of("/fleet/v1/tokens"), Some(Administered::Tokens)));
         assert!(matches!(of("/fleet/v1/tokens/a"), Some(Administered::Token("a"))));
+        assert!(matches!(of("/fleet/v1/account-keys"), Some(Administered::AccountKeys)));
+        assert!(matches!(
+            of("/fleet/v1/namespaces/a/serviceaccounts/b/tokens/c"),
+            Some(Administered::AccountToken { namespace: "a", name: "b", jti: "c" })
+        ));
         assert!(matches!(of("/fleet/v1/audit/check"), Some(Administered::AuditCheck)));
         for other in ["/fleet/v1/token", "/fleet/v1/tokens/", "/fleet/v1/tokens/a/b", "/fleet/v1/audit/x"] {
             assert!(Place::at(other).is_none(), "{other}");

@@ -3,6 +3,7 @@
 
 pub(crate) mod access;
 mod account_keys;
+mod account_tokens;
 mod accounts;
 pub(crate) mod audit;
 pub(crate) mod auth;
@@ -20,7 +21,8 @@ pub(crate) mod tokens;
 
 pub use access::AccessRules;
 pub(crate) use access::NAME_LABEL;
-pub use accounts::{AccountToken, AccountTokenOrder};
+pub use account_keys::AccountKeyItem;
+pub use account_tokens::{AccountToken, AccountTokenOrder, BoundObject, MOST_REVOKED};
 pub use audit::{
     AuditChange, AuditComparison, AuditItem, AuditLines, AuditLog, AuditReport, AuditSink, AuditStream,
     HEAD_PERIOD, REFUSALS_PERIOD, SEAL_PERIOD, authorize_path, query_time,

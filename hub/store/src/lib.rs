@@ -69,7 +69,7 @@ use sqlx::Connection as _;
 use sqlx::migrate::MigrateError;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
-pub use account::AccountKey;
+pub use account::{AccountKey, AccountStanding, ShownAccountToken};
 pub use agent::FleetAgent;
 pub use artifact::{KeptArtifact, SourceArtifact};
 pub use audit::{AuditCheck, AuditHead, AuditListener, AuditRecord, ToldEntry, WrittenEntry};

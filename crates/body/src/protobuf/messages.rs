@@ -255,8 +255,12 @@ pub(super) struct TokenRequestSpec {
 pub(super) struct BoundObjectReference {
     #[prost(string, tag = "1")]
     pub(super) kind: String,
+    #[prost(string, tag = "2")]
+    pub(super) api_version: String,
     #[prost(string, tag = "3")]
     pub(super) name: String,
+    #[prost(string, tag = "4")]
+    pub(super) uid: String,
 }
 
 /// It says nothing but its kind.

@@ -1,6 +1,7 @@
 //! The API as its users see it, a module for each part. One program: those of one module run while those of another wait.
 
 mod access;
+mod account_tokens;
 mod accounts;
 mod anonymous;
 mod apply;

@@ -65,6 +65,11 @@ impl Site {
         replica_by(clock, self.database.url(), Key::new(self.key), ApiOptions::default(), options).await
     }
 
+    /// A replica whose API and whose rest are set up so.
+    pub(crate) async fn replica_of(&self, api: ApiOptions, options: HubOptions) -> Result<Replica> {
+        replica(self.database.url(), Key::new(self.key), api, options).await
+    }
+
     /// A replica that has so many bytes of memory.
     pub(crate) async fn replica_within(&self, bytes: u64, api: ApiOptions) -> Result<Replica> {
         let options = HubOptions { budget: Arc::new(MemoryBudget::new(bytes)), ..HubOptions::default() };

@@ -1,42 +1,30 @@
-//! Tokens of service accounts, which the hub signs itself: made, and taken for as long as their account is there.
+//! Tokens of service accounts, which the hub signs itself: taken for as long as their account is there.
 //!
 //! Such a token lies in no table. It is believed where one of the hub's keys signed it, by the one algorithm that there is, and where it
-//! is from the hub, for it, and for now; and it stands for its account only while that is there under the uid that the token says. No
-//! question is asked of the database before the signature is known to be the hub's, but for keys that are not known yet, at intervals.
+//! is from the hub, for it, and for now; and it stands for its account only while that is there under the uid that the token says, and
+//! so is the Secret that it is bound to, the key that signed it has not been dropped, and it was not taken back. These are one question to the
+//! database, which is not asked before the signature is known to be the hub's, but for keys that are not known yet, at intervals. How tokens
+//! are made is in `account_tokens.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Duration;
 
-use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 use roadstead_api::rules::{is_dns_label, is_dns_subdomain};
-use roadstead_api::{FieldError, KindId};
-use roadstead_hub_store::{Store, TokenHash};
-use roadstead_model::{ResourceUid, Secret, chain};
+use roadstead_hub_store::{AccountStanding, ShownAccountToken, Store, TokenHash};
+use roadstead_model::{ResourceUid, chain};
 use roadstead_oidc::{Expected, Token, TokenError, check};
 use serde::Deserialize;
-use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::HubError;
-use crate::address::{Address, named};
 use crate::clock::Clock;
 use crate::context::Context;
-use crate::identity::account_keys::{LEAD, LONGEST, Ring, configuration, make};
-use crate::identity::audit::about;
+use crate::identity::account_keys::{LEAD, Ring, make};
 use crate::identity::issuers::Told;
 use crate::identity::tokens::{MOST_REFUSED, Memory, REMEMBERED, Room};
-use crate::identity::{Authenticator, Identity, account_user};
+use crate::identity::{Identity, account_user};
 
-/// As kube-apiserver has it: a shorter one is refused.
-const SHORTEST: Duration = Duration::from_secs(600);
-const DEFAULT: Duration = Duration::from_secs(3600);
-/// As kube-apiserver has it: nobody means to ask for more.
-const ABSURD: u64 = 1 << 32;
-/// Audiences of a token, and bytes of all of them.
-const MOST_AUDIENCES: usize = 32;
-const AUDIENCE_BYTES: usize = 4096;
 /// Tokens that are remembered for a moment.
 const MOST: usize = 10_000;
 /// Tokens that are verified at once, and those that wait for it.
@@ -47,35 +35,11 @@ const REST: SignedDuration = SignedDuration::from_secs(5);
 /// Where Kubernetes says which credential somebody used.
 pub(super) const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
-/// What is asked for in a TokenRequest.
-#[derive(Debug, Clone, Default)]
-pub struct AccountTokenOrder {
-    /// For whom; the hub where there are none.
-    pub audiences: Vec<String>,
-    /// How long; an hour where nothing is said.
-    pub lasts: Option<Duration>,
-}
-
-/// A new token of a service account.
-#[derive(Debug)]
-pub struct AccountToken {
-    /// Its text, which is given out once.
-    pub token: Secret,
-    /// For whom it is.
-    pub audiences: Vec<String>,
-    /// The uid of its account.
-    pub account: ResourceUid,
-    /// How long it lasts.
-    pub lasts: Duration,
-    /// When it ends; it ends earlier where its account is deleted.
-    pub expires: Timestamp,
-}
-
 /// What a token of a service account says of that, in Kubernetes' claim.
 #[derive(Deserialize)]
 struct Claims {
     sub: String,
-    jti: String,
+    jti: Uuid,
     #[serde(rename = "kubernetes.io")]
     kubernetes: Kubernetes,
 }
@@ -83,11 +47,13 @@ struct Claims {
 #[derive(Deserialize)]
 struct Kubernetes {
     namespace: String,
-    serviceaccount: Account,
+    serviceaccount: Named,
+    /// What it is bound to, in the account's namespace.
+    secret: Option<Named>,
 }
 
 #[derive(Deserialize)]
-struct Account {
+struct Named {
     name: String,
     uid: Uuid,
 }
@@ -114,6 +80,11 @@ pub(super) enum Refused {
     Claims,
     #[error("serviceaccounts \"{0}\" not found")]
     Gone(String),
+    /// As kube-apiserver says it.
+    #[error("service account token has been invalidated")]
+    Unbound,
+    #[error("service account token has been revoked")]
+    Revoked,
     #[error("{}", chain(.0))]
     Hub(#[source] HubError),
 }
@@ -129,6 +100,8 @@ pub(crate) struct Accounts {
     /// What tokens may say to be from, and for; new ones are from and for the first.
     issuers: Vec<String>,
     ring: RwLock<Option<Arc<Ring>>>,
+    /// Held by whoever reads the keys because they may not be recent.
+    reading: tokio::sync::Mutex<()>,
     /// When the keys were read last because a token named one that was not known.
     asked: Mutex<Option<Timestamp>>,
     known: Memory<Identity>,
@@ -145,6 +118,7 @@ impl Accounts {
             clock: Arc::clone(&context.clock),
             issuers: context.options.account_issuers(),
             ring: RwLock::default(),
+            reading: tokio::sync::Mutex::default(),
             asked: Mutex::default(),
             known: Memory::new(MOST),
             refused: Memory::new(MOST_REFUSED),
@@ -224,21 +198,33 @@ impl Accounts {
         }
         let expires = claims["exp"].as_i64().and_then(|end| Timestamp::from_second(end).ok());
         let expires = expires.ok_or(Refused::Claims)?;
-        let Claims { sub, jti, kubernetes: Kubernetes { namespace, serviceaccount }, .. } =
-            Claims::deserialize(&claims).map_err(|_| Refused::Claims)?;
-        let Account { name, uid } = serviceaccount;
-        let mut identity = account_user(&namespace, &name);
-        if sub != identity.username || !is_dns_label(&namespace) || !is_dns_subdomain(&name) {
+        let claims = Claims::deserialize(&claims).map_err(|_| Refused::Claims)?;
+        let identity = self.standing(key, &claims).await?;
+        Ok(Verified { identity, audiences, expires })
+    }
+
+    /// Whom a token stands for that a key signed, as long as all that it stands on is there.
+    async fn standing(&self, key: &str, claims: &Claims) -> Result<Identity, Refused> {
+        let Claims { sub, jti, kubernetes: Kubernetes { namespace, serviceaccount, secret } } = claims;
+        let Named { name, uid } = serviceaccount;
+        let mut identity = account_user(namespace, name);
+        if *sub != identity.username || !is_dns_label(namespace) || !is_dns_subdomain(name) {
             return Err(Refused::Claims);
         }
+        let secret = secret.as_ref().map(|secret| (secret.name.as_str(), ResourceUid(secret.uid)));
+        let shown = ShownAccountToken { account: ResourceUid(*uid), namespace, name, key, jti: *jti, secret };
         let _turn = self.looking_up.enter().await.map_err(Refused::Hub)?;
-        let found = self.store.has_account(ResourceUid(uid), &namespace, &name).await;
-        if !found.map_err(|error| Refused::Hub(error.into()))? {
-            return Err(Refused::Gone(name));
+        let standing = self.store.account_standing(&shown).await;
+        match standing.map_err(|error| Refused::Hub(error.into()))? {
+            AccountStanding { account: false, .. } => return Err(Refused::Gone(name.clone())),
+            AccountStanding { key: false, .. } => return Err(Refused::Key),
+            AccountStanding { revoked: true, .. } => return Err(Refused::Revoked),
+            AccountStanding { bound: false, .. } => return Err(Refused::Unbound),
+            AccountStanding { .. } => {}
         }
         identity.uid = uid.to_string();
         identity.extra = BTreeMap::from([(CREDENTIAL.to_owned(), vec![format!("JTI={jti}")])]);
-        Ok(Verified { identity, audiences, expires })
+        Ok(identity)
     }
 
     fn ring(&self) -> Option<Arc<Ring>> {
@@ -268,7 +254,7 @@ impl Accounts {
     }
 
     /// Reads the keys, and gives the greatest number that is taken.
-    async fn read_keys(&self, now: Timestamp) -> Result<(Arc<Ring>, i64), HubError> {
+    pub(super) async fn read_keys(&self, now: Timestamp) -> Result<(Arc<Ring>, i64), HubError> {
         let (stored, last) = self.store.account_keys().await?;
         let ring = Ring::new(&stored, now).map_err(|error| HubError::Internal(chain(&error)))?;
         let ring = Arc::new(ring);
@@ -277,7 +263,7 @@ impl Accounts {
     }
 
     /// Reads the keys, makes another one where it is time for it, and drops those that have no use any more.
-    async fn tend(&self) -> Result<Arc<Ring>, HubError> {
+    pub(super) async fn tend(&self) -> Result<Arc<Ring>, HubError> {
         let now = self.clock.now();
         let (mut ring, last) = self.read_keys(now).await?;
         if ring.is_due(now) {
@@ -295,115 +281,25 @@ impl Accounts {
         Ok(ring)
     }
 
-    /// The keys, which are made where there are none.
-    async fn present(&self) -> Result<Arc<Ring>, HubError> {
-        match self.ring() {
-            Some(ring) => Ok(ring),
-            None => self.tend().await,
-        }
+    /// The keys as they are stored now, which are made where there are none: which of them signs may have changed at another replica.
+    pub(super) async fn present(&self, now: Timestamp) -> Result<Arc<Ring>, HubError> {
+        let (ring, _) = self.read_keys(now).await?;
+        if ring.newest.is_some() { Ok(ring) } else { self.tend().await }
     }
 
-    fn issuer(&self) -> &str {
+    /// The keys as they were some seconds ago at most; as they were last, while somebody else reads them or the database is away. So whoever
+    /// asks often does not have the database asked.
+    pub(super) async fn recent(&self, now: Timestamp) -> Result<Arc<Ring>, HubError> {
+        let Some(known) = self.ring() else { return self.present(now).await };
+        if (known.read..known.read + REST).contains(&now) {
+            return Ok(known);
+        }
+        let Ok(_reading) = self.reading.try_lock() else { return Ok(known) };
+        Ok(self.present(now).await.unwrap_or(known))
+    }
+
+    /// What new tokens are from.
+    pub(super) fn issuer(&self) -> &str {
         self.issuers.first().map_or("", String::as_str)
     }
-}
-
-impl Authenticator {
-    /// Makes a token of the service account at `address`.
-    ///
-    /// # Errors
-    /// [`HubError::NotFound`] without such an account, [`HubError::Invalid`] where it is to last too short or is for too many.
-    pub async fn create_account_token(
-        &self,
-        who: &Identity,
-        address: &Address,
-        order: AccountTokenOrder,
-    ) -> Result<AccountToken, HubError> {
-        let kind = address.kind.get();
-        who.authorize("create", kind, "token", &address.namespace, &address.name)?;
-        let lasts = check_order(&order)?;
-        let account = self.store.get(KindId::ServiceAccount, &address.namespace, &address.name).await?;
-        let account = account.ok_or_else(|| HubError::NotFound { what: named(kind, &address.name) })?;
-        if account.deletion_timestamp.is_some() {
-            return Err(HubError::Forbidden(format!("{} is being deleted", named(kind, &address.name))));
-        }
-        let ring = self.accounts.present().await?;
-        let now = self.clock.now();
-        let no_key =
-            || HubError::Internal("there is no key that signs tokens of service accounts".to_owned());
-        let key = ring.signer(now).ok_or_else(no_key)?;
-        let audiences = match order.audiences {
-            none if none.is_empty() => vec![self.accounts.issuer().to_owned()],
-            audiences => audiences,
-        };
-        let (begin, jti) = (now.as_second(), Uuid::new_v4());
-        let end = begin.saturating_add(i64::try_from(lasts.as_secs()).unwrap_or(i64::MAX));
-        let claims = json!({
-            "iss": self.accounts.issuer(), "aud": audiences, "iat": begin, "nbf": begin, "exp": end, "jti": jti,
-            "sub": account_user(&address.namespace, &address.name).username,
-            "kubernetes.io": {
-                "namespace": address.namespace,
-                "serviceaccount": { "name": address.name, "uid": account.uid },
-            },
-        });
-        let token = key.sign(&claims).map_err(|error| HubError::Internal(chain(&error)))?;
-        let expires = Timestamp::from_second(end).unwrap_or(Timestamp::MAX);
-        let mut entry = about(who, "create", address.kind, &address.namespace, &address.name);
-        entry.kind.push_str("/token");
-        entry.detail = format!("token JTI={jti} for {audiences:?} until {expires}");
-        // Before anybody has it.
-        self.store.note(&[entry]).await?;
-        Ok(AccountToken { token: Secret::from(token), audiences, account: account.uid, lasts, expires })
-    }
-
-    /// Reads the keys that sign tokens of service accounts, and makes another one where it is time for it.
-    ///
-    /// # Errors
-    /// Where the database fails.
-    pub async fn tend_account_keys(&self) -> Result<(), HubError> {
-        self.accounts.tend().await.map(drop)
-    }
-
-    /// What the hub says of itself as an issuer of tokens.
-    #[must_use]
-    pub fn issuer_configuration(&self) -> Bytes {
-        configuration(self.accounts.issuer())
-    }
-
-    /// The keys by which tokens of service accounts are verified.
-    ///
-    /// # Errors
-    /// Where they are not known yet, and the database fails.
-    pub async fn issuer_keys(&self) -> Result<Bytes, HubError> {
-        Ok(self.accounts.present().await?.published.clone())
-    }
-}
-
-/// Checks what is asked for, and says how long the token lasts.
-fn check_order(order: &AccountTokenOrder) -> Result<Duration, HubError> {
-    let lasts = order.lasts.unwrap_or(DEFAULT);
-    let mut causes = Vec::new();
-    let mut wrong =
-        |field: &str, value: Value, why: &str| causes.push(FieldError::invalid(field, &value, why));
-    if lasts < SHORTEST {
-        let why = "may not specify a duration less than 10 minutes";
-        wrong("spec.expirationSeconds", lasts.as_secs().into(), why);
-    }
-    if lasts.as_secs() > ABSURD {
-        let why = "may not specify a duration larger than 2^32 seconds";
-        wrong("spec.expirationSeconds", lasts.as_secs().into(), why);
-    }
-    let bytes: usize = order.audiences.iter().map(String::len).sum();
-    let is_sound = |audience: &String| !audience.is_empty() && !audience.chars().any(char::is_control);
-    if order.audiences.len() > MOST_AUDIENCES
-        || bytes > AUDIENCE_BYTES
-        || !order.audiences.iter().all(is_sound)
-    {
-        let why = "want at most 32 texts without control characters, of at most 4096 bytes together";
-        wrong("spec.audiences", order.audiences.len().into(), why);
-    }
-    if causes.is_empty() {
-        return Ok(lasts.min(LONGEST));
-    }
-    Err(HubError::Invalid { what: "TokenRequest.authentication.k8s.io \"\"".to_owned(), causes })
 }
