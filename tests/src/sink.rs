@@ -19,6 +19,9 @@ pub enum Answer {
     Flood,
 }
 
+/// What it was sent: a head, in lower case, and a body.
+pub type Post = (String, Vec<u8>);
+
 /// A service that is sent events: it answers as it is told, else with 200. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Sink {
@@ -26,7 +29,7 @@ pub struct Sink {
     pub url: String,
     answers: Arc<Mutex<VecDeque<Answer>>>,
     otherwise: Arc<Mutex<Answer>>,
-    got: Arc<Mutex<Vec<(String, Vec<u8>)>>>,
+    got: Arc<Mutex<Vec<Post>>>,
 }
 
 impl Sink {
@@ -94,7 +97,7 @@ impl Sink {
 
     /// What it was sent: each head, in lower case, and body.
     #[must_use]
-    pub fn posts(&self) -> Vec<(String, Vec<u8>)> {
+    pub fn posts(&self) -> Vec<Post> {
         locked(&self.got).clone()
     }
 

@@ -92,8 +92,8 @@ fn all() -> Vec<(ProviderType, Target, usize)> {
             96 << 10,
         ),
         (T::Githubdispatch, with_token("https://github.com/o/r"), 4 << 20),
-        (T::Azureeventhub, target(EVENT_HUB), 256 << 10),
-        (T::Azureeventhub, Target { channel: "space".to_owned(), ..with_token("fleet") }, 256 << 10),
+        (T::Azureeventhub, target(EVENT_HUB), 2 << 20),
+        (T::Azureeventhub, Target { channel: "space".to_owned(), ..with_token("fleet") }, 2 << 20),
     ]
 }
 
