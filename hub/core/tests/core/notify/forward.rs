@@ -42,7 +42,7 @@ async fn all_events_go_to_a_notification_controller_in_the_form_of_flux_controll
     ensure!(
         body["metadata"]
             == json!({ "kustomize.toolkit.fluxcd.io/revision": "main@sha1:1", "kustomize.toolkit.fluxcd.io/token": "t",
-                "kustomize.toolkit.fluxcd.io/team": "blue", "event.toolkit.fluxcd.io/team": "blue",
+                "event.toolkit.fluxcd.io/team": "blue",
                 "kustomize.toolkit.fluxcd.io/cluster": "edge-1" }),
         "{body}"
     );
