@@ -14,7 +14,7 @@ use crate::Destination;
 use crate::post::{Collector, NotTaken};
 use crate::wire::of_lines;
 
-/// Lines that are sent at once.
+/// Lines that are sent at once: as many bytes as wait at most, held three times while that is done (4 MiB of the audit log, so 12 MiB).
 const BATCH: usize = 256;
 /// So long lines are waited for that go with the first one.
 const GATHER: Duration = Duration::from_millis(500);
@@ -61,24 +61,22 @@ impl LineExporter {
     pub async fn run(mut self, mut lines: impl Lines, stop: CancellationToken) {
         let mut batch = Vec::new();
         loop {
+            let gathered = async {
+                batch = lines.next(BATCH).await;
+                if (1..BATCH).contains(&batch.len()) {
+                    sleep(GATHER).await;
+                }
+            };
+            // What ends it while a batch is gathered or sent does not lose that.
             tokio::select! {
-                next = lines.next(BATCH) => batch = next,
+                () = gathered => {}
                 () = stop.cancelled() => break,
             }
             if batch.is_empty() {
                 return;
             }
-            // What ends it while a batch is gathered or sent does not lose it.
-            tokio::select! {
-                () = sleep(GATHER), if batch.len() < BATCH => {}
-                () = std::future::ready(()), if batch.len() >= BATCH => {}
-                () = stop.cancelled() => break,
-            }
             batch.extend(lines.ready(BATCH - batch.len()));
-            let lost = tokio::select! {
-                lost = self.deliver(&batch) => lost,
-                () = stop.cancelled() => break,
-            };
+            let Some(lost) = self.deliver(&batch, &stop).await else { break };
             lines.settle(&batch, lost);
             batch.clear();
         }
@@ -100,26 +98,38 @@ impl LineExporter {
         of_lines(&self.collector.resource, self.prefix, lines, Timestamp::now()).encode_to_vec().into()
     }
 
-    /// Sends a batch until it is taken, or is said never to be; gives how many were not taken.
-    async fn deliver(&mut self, lines: &[String]) -> u64 {
+    /// Sends a batch until it is taken, or is said never to be; gives how many were not taken. None where it is still to be sent when the
+    /// process ends: one that is on its way then has a while to arrive, so that it is not sent twice.
+    async fn deliver(&mut self, lines: &[String], stop: &CancellationToken) -> Option<u64> {
         let body = self.body(lines);
         let mut wait = AGAIN;
         loop {
-            match self.collector.post(body.clone()).await {
+            let given_up = async {
+                stop.cancelled().await;
+                sleep(FAREWELL).await;
+            };
+            let posted = tokio::select! {
+                posted = self.collector.post(body.clone()) => posted,
+                () = given_up => return None,
+            };
+            match posted {
                 Ok(rejected) => {
                     self.collector.taken(rejected);
-                    return rejected;
+                    return Some(rejected);
                 }
                 Err(NotTaken { why, again }) => {
                     self.collector.tell_failure(&why);
                     if !again {
                         let count = lines.len() as u64;
                         self.collector.lost += count;
-                        return count;
+                        return Some(count);
                     }
                 }
             }
-            sleep(wait).await;
+            tokio::select! {
+                () = sleep(wait) => {}
+                () = stop.cancelled() => return None,
+            }
             wait = (wait * 2).min(MOST_AGAIN);
         }
     }

@@ -13,6 +13,7 @@ mod forward;
 mod gather;
 mod incidents;
 mod provider;
+mod selected;
 mod send;
 mod sort;
 mod way;

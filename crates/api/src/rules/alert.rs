@@ -18,8 +18,8 @@ pub const MAX_PATTERN: Limits = Limits { program: 128 << 10, tables: 128 << 10 }
 
 /// So many entries `spec.eventSources` has at most.
 const MAX_SOURCES: usize = 100;
-/// So many labels each selector of a source asks for at most.
-const MAX_TERMS: usize = 20;
+/// So many labels the selectors of all sources ask for at most: of each namespace and each Cluster that news is about, so many are read.
+const MAX_TERMS: usize = 50;
 /// So many entries `spec.eventMetadata` has at most: each event that is sent has them.
 const MAX_METADATA: usize = 50;
 /// And so many bytes in all.
@@ -77,8 +77,9 @@ pub(super) fn check(spec: &Value, verdict: &mut Verdict) {
 
 fn sources(sources: &[Value], verdict: &mut Verdict) {
     at_most("spec.eventSources", sources.len(), MAX_SOURCES, &mut verdict.errors);
+    let mut terms = 0;
     for (index, source) in sources.iter().enumerate() {
-        selectors(&format!("spec.eventSources[{index}]"), source, &mut verdict.errors);
+        terms += selectors(&format!("spec.eventSources[{index}]"), source, &mut verdict.errors);
         let Some(kind) = source["kind"].as_str() else { continue };
         // As in Flux its version says nothing.
         if KindId::named(kind).is_none() {
@@ -87,20 +88,26 @@ fn sources(sources: &[Value], verdict: &mut Verdict) {
             ));
         }
     }
+    if terms > MAX_TERMS {
+        let why = format!("its selectors may ask for at most {MAX_TERMS} labels in all");
+        verdict.errors.push(FieldError::forbidden("spec.eventSources", why));
+    }
 }
 
-/// What a source says of the labels of namespaces and clusters.
-fn selectors(field: &str, source: &Value, errors: &mut Vec<FieldError>) {
+/// Checks what a source says of the labels of namespaces and clusters, and gives how many it asks for.
+fn selectors(field: &str, source: &Value, errors: &mut Vec<FieldError>) -> usize {
+    let mut terms = 0;
     for name in ["namespaceSelector", "clusterSelector"] {
         let (selector, field) = (&source[name], format!("{field}.{name}"));
         super::rbac::selector(selector, &field, errors);
-        let terms = selector["matchLabels"].as_object().map_or(0, serde_json::Map::len);
-        at_most(&field, terms + items(&selector["matchExpressions"]).len(), MAX_TERMS, errors);
+        terms += selector["matchLabels"].as_object().map_or(0, serde_json::Map::len);
+        terms += items(&selector["matchExpressions"]).len();
     }
     if source["namespaceSelector"].is_object() && source["namespace"] != "*" {
         let why = "selects among all namespaces: set namespace to '*'";
         errors.push(FieldError::forbidden(format!("{field}.namespaceSelector"), why));
     }
+    terms
 }
 
 pub(super) fn provider(spec: &Value, errors: &mut Vec<FieldError>) {

@@ -16,7 +16,7 @@ use crate::request::Request;
 use crate::target::{Target, Unsendable};
 
 const WANTED: Unsendable = Unsendable::Address(
-    "a connection string Endpoint=sb://HOST/;SharedAccessKeyName=NAME;SharedAccessKey=KEY;EntityPath=HUB, nor a hub's name",
+    "a connection string (Endpoint=sb://HOST/;SharedAccessKeyName=NAME;SharedAccessKey=KEY;EntityPath=HUB) or the name of a hub",
 );
 /// The domain of namespaces that are named alone.
 const DOMAIN: &str = "servicebus.windows.net";

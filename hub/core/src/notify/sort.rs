@@ -5,22 +5,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use roadstead_api::{Alert, AlertSpec, KindId, LabelSelector};
-use roadstead_hub_store::{LabelsByName, NewDelivery, Stored, Tx, WaitingNews};
+use roadstead_api::{Alert, AlertSpec, KindId};
+use roadstead_hub_store::{NewDelivery, Stored, Tx, WaitingNews};
 use roadstead_model::{Queue, ResourceUid};
-use roadstead_notify::{Event, Labels, QUALIFIED, Selector};
+use roadstead_notify::{Event, QUALIFIED, Selector};
 use serde_json::json;
 
 use crate::HubError;
-use crate::identity::NAME_LABEL;
 use crate::notify::gather::{Gathering, InForce, ToGather, about, in_force};
 use crate::notify::incidents::Heard;
+use crate::notify::selected::Selected;
 use crate::notify::{LOGGER, Notifier};
 
 /// Events that are sorted in one unit of work: each of 30 KiB at most, and held three times while that is done, which makes 9 MiB.
 const BATCH: i64 = 100;
 /// The same news again within so long is none, as in Flux.
 pub(super) const AGAIN: Duration = Duration::from_secs(300);
+
+/// Namespaces whose Silences are held at once: those of one are some 800 KiB at most.
+const MOST_NAMESPACES: usize = 8;
 
 /// What is sorted in one unit of work.
 struct Batch {
@@ -29,9 +32,6 @@ struct Batch {
     events: Arc<Vec<Option<Event>>>,
     now: Timestamp,
 }
-
-/// Namespaces whose Silences are held at once: those of one are some 800 KiB at most.
-const MOST_NAMESPACES: usize = 8;
 
 /// What was asked while a batch is sorted.
 #[derive(Default)]
@@ -123,7 +123,11 @@ impl Notifier {
         if groups || !gathering.is_idle() {
             tx.hold_incidents(uid).await?;
         }
-        let selected = Selected::read(tx, &spec, batch, &heard).await?;
+        let about = heard.iter().filter_map(|index| {
+            let namespace = batch.events[*index].as_ref()?.involved_object.namespace.as_str();
+            Some((namespace, batch.news[*index].cluster.as_deref()))
+        });
+        let selected = Selected::read(tx, &spec, about).await?;
         let matches = matching(&alert.namespace, &spec, batch, selected, heard.clone()).await;
         let mut to = To { alert, spec, gathering, matches, deliveries: Vec::new(), changed: false };
         for index in heard {
@@ -245,51 +249,6 @@ fn read(news: &WaitingNews) -> Option<Event> {
         .ok()
 }
 
-/// The labels of namespaces and clusters, as far as an Alert selects by them.
-#[derive(Default)]
-struct Selected {
-    namespaces: LabelsByName,
-    clusters: LabelsByName,
-}
-
-impl Selected {
-    async fn read(tx: &mut Tx, spec: &AlertSpec, batch: &Batch, heard: &[usize]) -> Result<Self, HubError> {
-        let sources = || spec.event_sources.iter();
-        let keys = |selectors: &mut dyn Iterator<Item = &LabelSelector>| -> Vec<String> {
-            let keys: BTreeSet<&str> = selectors.flat_map(LabelSelector::keys).collect();
-            keys.into_iter().map(str::to_owned).collect()
-        };
-        let of_namespaces = sources().any(|source| source.namespace_selector.is_some());
-        let of_clusters = sources().any(|source| source.cluster_selector.is_some());
-        let mut selected = Self::default();
-        if of_namespaces {
-            let names = heard.iter().filter_map(|index| batch.events[*index].as_ref());
-            let names: BTreeSet<String> =
-                names.map(|event| event.involved_object.namespace.clone()).collect();
-            let keys = keys(&mut sources().filter_map(|source| source.namespace_selector.as_ref()));
-            selected.namespaces = tx.labels_of(KindId::Namespace, &names, &keys).await?;
-            for (name, labels) in &mut selected.namespaces {
-                // As in Kubernetes, whether it is there or not.
-                labels.insert(NAME_LABEL.to_owned(), name.clone());
-            }
-        }
-        if of_clusters {
-            let names = heard.iter().filter_map(|index| batch.news[*index].cluster.clone()).collect();
-            let keys = keys(&mut sources().filter_map(|source| source.cluster_selector.as_ref()));
-            selected.clusters = tx.labels_of(KindId::Cluster, &names, &keys).await?;
-        }
-        Ok(selected)
-    }
-
-    fn labels<'a>(&'a self, news: &'a WaitingNews, event: &Event) -> Labels<'a> {
-        Labels {
-            object: &news.labels,
-            namespace: self.namespaces.get(&event.involved_object.namespace),
-            cluster: news.cluster.as_ref().and_then(|cluster| self.clusters.get(cluster)),
-        }
-    }
-}
-
 /// Which of the events an Alert is for. Off the threads that serve others: an Alert's expressions take their time.
 async fn matching(
     namespace: &str,
@@ -306,7 +265,10 @@ async fn matching(
         let is_for = |index: &usize| {
             let event = events[*index].as_ref();
             event.is_some_and(|event| {
-                !selector.matching(event, selected.labels(&news[*index], event)).is_empty()
+                let WaitingNews { labels, cluster, .. } = &news[*index];
+                let namespace = &event.involved_object.namespace;
+                let labels = selected.labels(labels, namespace, cluster.as_deref());
+                !selector.matching(event, labels).is_empty()
             })
         };
         heard.into_iter().filter(is_for).collect()
