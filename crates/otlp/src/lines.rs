@@ -134,3 +134,6 @@ impl LineExporter {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
