@@ -16,6 +16,10 @@ const people = {
   jane: { sub: 'jane', password: 'of jane', groups: ['dev', 'system:masters'], email: 'jane@example.com', email_verified: true },
   joe: { sub: 'joe', password: 'of joe', groups: [], email: 'joe@example.com', email_verified: false },
 };
+for (let index = 0; index < 1000; index += 1) {
+  const sub = `user-${index}`;
+  people[sub] = { sub, password: `of ${sub}`, groups: [`team-${index % 50}`], email: `${sub}@example.com`, email_verified: true };
+}
 const client = (client_id, algorithm) => ({
   client_id, client_secret: 'of the client', grant_types: ['password'], redirect_uris: [], response_types: [],
   id_token_signed_response_alg: algorithm,

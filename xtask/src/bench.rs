@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 
 use crate::cache;
-use crate::devcluster::Devcluster;
+use crate::devcluster::{Devcluster, install_oidc};
 use crate::phases::Phases;
 use crate::process::Runner;
 use crate::stand::{Purpose, sweep, with_servers};
@@ -20,6 +20,13 @@ pub(crate) fn run(root: &Path, runner: &Runner, quick: bool, only: Option<&str>)
     let cluster = phases.time(runner, "build the development cluster", || Devcluster::build(root, runner))?;
     sweep(runner, &cluster)?;
     phases.time(runner, "build the dashboard", || web::build(root, runner))?;
+    // Whose people ask.
+    let oidc = match only {
+        None | Some("rights") => {
+            Some(phases.time(runner, "install the OpenID provider", || install_oidc(root, runner))?)
+        }
+        Some(_) => None,
+    };
     phases.time(runner, "build programs", || {
         if quick {
             return runner.run(&mut cache::build_programs(root));
@@ -37,6 +44,7 @@ pub(crate) fn run(root: &Path, runner: &Runner, quick: bool, only: Option<&str>)
         servers.tell(&mut command, &bin_dir);
         command.env("ROADSTEAD_BENCH_CLUSTER", kubeconfig.parent().context("it lies in a folder")?);
         command.env("ROADSTEAD_BENCH_OUT", target.join("bench.json"));
+        command.envs(oidc.iter().map(|folder| ("ROADSTEAD_TEST_OIDC", folder)));
         if quick {
             command.env("ROADSTEAD_BENCH_QUICK", "1");
         }

@@ -35,12 +35,12 @@ enum TokenCommand {
 /// Make a token and print it: it is shown once
 #[derive(Debug, clap::Args)]
 pub(crate) struct Create {
-    /// Whom it stands for
-    #[arg(long, value_name = "NAME", default_value = "roadstead-admin")]
-    user: String,
+    /// Whom it stands for. Without a name for the administrator, roadstead-admin of the group system:masters, who may do everything
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
 
-    /// A group of theirs; may be given several times
-    #[arg(long = "group", value_name = "NAME", default_value = "system:masters")]
+    /// A group of theirs; may be given several times. Somebody without one may do what their name is bound to
+    #[arg(long = "group", value_name = "NAME", requires = "user")]
     groups: Vec<String>,
 
     /// For how many days it is taken [default: 90]
@@ -129,12 +129,21 @@ impl Token {
 }
 
 impl Create {
+    /// Nobody is made a master by being named.
+    fn whose(&self) -> (&str, Vec<&str>) {
+        match &self.user {
+            Some(user) => (user, self.groups.iter().map(String::as_str).collect()),
+            None => ("roadstead-admin", vec!["system:masters"]),
+        }
+    }
+
     fn run(self) -> Result<()> {
         let lasts = match self.expires_in {
             Some(GoDuration(lasts)) => lasts.as_secs(),
             None => self.days.unwrap_or(DEFAULT_DAYS) * DAY,
         };
-        let order = json!({ "username": self.user, "groups": self.groups, "expirationSeconds": lasts });
+        let (user, groups) = self.whose();
+        let order = json!({ "username": user, "groups": groups, "expirationSeconds": lasts });
         let made = self.hub.client()?.post("/fleet/v1/tokens", &order)?;
         if self.json {
             return Ok(output::print(format!("{made:#}\n").as_bytes())?);
@@ -256,7 +265,29 @@ impl RotateKey {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
     use serde_json::json;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        create: super::Create,
+    }
+
+    #[test]
+    fn who_is_named_is_no_master_unless_it_is_said() {
+        let whose = |args: &[&str]| {
+            let line = Line::try_parse_from([&["create"], args].concat()).map_err(|error| error.to_string());
+            line.map(|line| {
+                let (user, groups) = line.create.whose();
+                format!("{user} {groups:?}")
+            })
+        };
+        assert_eq!(whose(&[]).unwrap(), r#"roadstead-admin ["system:masters"]"#);
+        assert_eq!(whose(&["--user", "ci"]).unwrap(), "ci []");
+        assert_eq!(whose(&["--user", "ci", "--group", "dev"]).unwrap(), r#"ci ["dev"]"#);
+        assert!(whose(&["--group", "dev"]).is_err());
+    }
 
     #[test]
     fn a_list_says_what_is_to_be_worried_about() {

@@ -1,6 +1,6 @@
 //! The audit log: who did, read or was refused what. It never holds an object's content.
 //!
-//! Each entry bears a MAC from the moment when it is written, and entries are sealed in batches about once a minute: a batch's
+//! Each entry bears a MAC from the moment when it is written, and entries are sealed in batches about once a second: a batch's
 //! MAC is over its entries' MACs and over the batch before. So what was changed, added or taken out by somebody without the
 //! key file shows, apart from what is younger than the newest batch, and from newest batches that were taken out whole,
 //! which shows to whoever remembers the newest batch.
@@ -11,6 +11,7 @@ mod heads;
 pub(crate) use batches::trimmed_row;
 pub use heads::{AuditHead, ToldEntry};
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use jiff::{SignedDuration, Timestamp};
@@ -54,19 +55,28 @@ pub struct WrittenEntry {
 /// Who is told of each entry once it is written for good; must not wait.
 pub type AuditListener = Arc<dyn Fn(WrittenEntry) + Send + Sync>;
 
-/// The one of a store, once there is one.
+/// What a store knows of the entries that it writes.
 #[derive(Clone, Default)]
-pub(crate) struct Listening(Arc<OnceLock<AuditListener>>);
+pub(crate) struct Written(Arc<WrittenState>);
 
-impl Listening {
-    pub(crate) fn tell(&self, written: Vec<WrittenEntry>) {
-        if let Some(listener) = self.0.get() {
-            written.into_iter().for_each(|entry| listener(entry));
+#[derive(Default)]
+struct WrittenState {
+    listener: OnceLock<AuditListener>,
+    /// Something was written since it was last sealed.
+    unsealed: AtomicBool,
+}
+
+impl Written {
+    /// To be called once entries are in the log for good; `told` is empty where nobody listens.
+    pub(crate) fn are_there(&self, told: Vec<WrittenEntry>) {
+        self.0.unsealed.store(true, Ordering::Release);
+        if let Some(listener) = self.0.listener.get() {
+            told.into_iter().for_each(|entry| listener(entry));
         }
     }
 
     fn is_heard(&self) -> bool {
-        self.0.get().is_some()
+        self.0.listener.get().is_some()
     }
 }
 
@@ -220,8 +230,9 @@ impl Tx {
     /// Where the database fails.
     pub async fn note(&mut self, entry: &AuditEntry) -> Result<(), StoreError> {
         let written = write(&mut self.inner, &self.sealer, entry).await?;
-        if self.listening.is_heard() {
-            self.noted.push(written);
+        let noted = self.noted.get_or_insert_default();
+        if self.written.is_heard() {
+            noted.push(written);
         }
         Ok(())
     }
@@ -240,13 +251,19 @@ impl Store {
             noted.push(write(&mut tx, &self.sealer, entry).await?);
         }
         tx.commit().await.map_err(StoreError::query(what))?;
-        self.listening.tell(noted);
+        self.written.are_there(noted);
         Ok(())
+    }
+
+    /// Whether this process has written entries since it was last asked, or could not seal what there was.
+    #[must_use]
+    pub fn take_unsealed(&self) -> bool {
+        self.written.0.unsealed.swap(false, Ordering::AcqRel)
     }
 
     /// Has all that this process writes into the log told to somebody, who is the only one.
     pub fn listen_to_audit(&self, listener: AuditListener) {
-        if self.listening.0.set(listener).is_err() {
+        if self.written.0.listener.set(listener).is_err() {
             tracing::error!("the audit log is streamed already");
         }
     }

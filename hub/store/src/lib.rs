@@ -141,7 +141,7 @@ pub struct Store {
     feed: feed::Feed,
     health: Health,
     newest: restore::Newest,
-    listening: audit::Listening,
+    written: audit::Written,
 }
 
 impl Store {
@@ -212,11 +212,11 @@ impl Store {
         adopt::sign_what_is_older(&pool, &sealer).await?;
         let signals = Signals::start(pool.clone(), health.clone());
         let (sealer, feed) = (Arc::new(sealer), feed::Feed::new());
-        let listening = audit::Listening::default();
+        let written = audit::Written::default();
         let statements = Statements::default();
         let (pool, units) =
             (counted::Connections::new(pool, &statements), counted::Connections::new(units, &statements));
-        Ok(Self { pool, units, sealer, signals, feed, health, newest, listening })
+        Ok(Self { pool, units, sealer, signals, feed, health, newest, written })
     }
 
     /// Whether the database answers.
@@ -281,8 +281,8 @@ impl Store {
             changes: changes::Changes::default(),
             held_namespaces: BTreeSet::new(),
             newest: self.newest.clone(),
-            listening: self.listening.clone(),
-            noted: Vec::new(),
+            written: self.written.clone(),
+            noted: None,
         })
     }
 
@@ -308,9 +308,9 @@ pub struct Tx {
     /// Namespaces that this unit of work has locked against their end.
     held_namespaces: BTreeSet<String>,
     newest: restore::Newest,
-    listening: audit::Listening,
-    /// What was noted in the audit log, and is told of once it is there.
-    noted: Vec<WrittenEntry>,
+    written: audit::Written,
+    /// Where something was noted in the audit log, what is told of once it is there.
+    noted: Option<Vec<WrittenEntry>>,
 }
 
 impl Tx {
@@ -332,7 +332,9 @@ impl Tx {
         let committed = self.write_events().await?;
         self.inner.commit().await.map_err(StoreError::query("commit"))?;
         self.newest.saw(committed.newest());
-        self.listening.tell(self.noted);
+        if let Some(noted) = self.noted {
+            self.written.are_there(noted);
+        }
         for topic in self.wake {
             self.signals.send(topic);
         }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use roadstead_hub_core::identity::{HEAD_PERIOD, REFUSALS_PERIOD, SEAL_PERIOD};
+use roadstead_hub_core::identity::{HEAD_PERIOD, REFUSALS_PERIOD, SEAL_ALL_PERIOD, SEAL_PERIOD};
 use roadstead_hub_core::readiness::AUDIT_SEALER;
 use roadstead_hub_core::{Hub, UPKEEP_PERIOD};
 use roadstead_model::chain;
-use tokio::time::{Interval, MissedTickBehavior};
+use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 const HEARTBEAT: Duration = Duration::from_secs(2);
@@ -66,12 +66,17 @@ pub(crate) async fn refusals(hub: Hub, stop: CancellationToken) {
     }
 }
 
-/// Seals what came into the audit log.
+/// Seals what came into the audit log: soon where this replica wrote it, and now and then in any case.
 pub(crate) async fn seal_audit(hub: Hub, stop: CancellationToken) {
     let mut timer = timer(SEAL_PERIOD);
     let running = hub.readiness.runs(AUDIT_SEALER, "sealing");
     running.worked(UNSEALED);
+    let mut last = Instant::now();
     while next(&mut timer, &stop).await {
+        if !hub.audit.take_unsealed() && last.elapsed() < SEAL_ALL_PERIOD {
+            continue;
+        }
+        last = Instant::now();
         let sealed = hub.attempt("the audit log could not be sealed", hub.audit.seal());
         let sealed = async {
             if sealed.await.is_some() {

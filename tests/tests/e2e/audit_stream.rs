@@ -1,6 +1,7 @@
 //! The audit log at a collector: each entry arrives, though the collector is away for a while, and what arrived checks the log.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use prost::Message as _;
@@ -97,5 +98,29 @@ async fn verified(setup: &HubSetup, lines: &[Value]) -> Result<()> {
     let output = command.output().await.context("run roadstead")?;
     let said = [output.stdout, output.stderr].concat();
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_entry_is_sealed_within_about_a_second() -> Result<()> {
+    // A busy machine may take longer, but not each of these times as long as what another replica left waits.
+    const SOON: Duration = Duration::from_secs(4);
+    let setup = HubSetup::new("audit-seal").await?;
+    let hub = HubProcess::start(&setup).await?;
+    let mut took = Vec::new();
+    for round in 0..4 {
+        hub.kubectl().run(&["create", "namespace", &format!("sealed-{round}")]).await?;
+        let begin = Instant::now();
+        eventually("all is sealed", PATIENCE, || async {
+            let check = hub.kubectl().run(&["get", "--raw", "/fleet/v1/audit/check"]).await?;
+            let check: Value = serde_json::from_str(&check)?;
+            ensure!(check["pending"] == 0 && check["sound"] == true, "{check}");
+            Ok(())
+        })
+        .await?;
+        took.push(begin.elapsed());
+    }
+    took.sort_unstable();
+    ensure!(took[2] < SOON, "{took:?}");
     Ok(())
 }

@@ -33,8 +33,11 @@ use refusals::Refusals;
 use repeats::Repeats;
 pub use stream::{AuditLines, AuditSink, AuditStream};
 
-/// How often the log is sealed: what is younger can be taken out of the database unseen, unless it was streamed.
-pub const SEAL_PERIOD: Duration = Duration::from_secs(10);
+/// How often a replica seals the log where it has written something: what is younger can be taken out of the database unseen,
+/// unless it was streamed.
+pub const SEAL_PERIOD: Duration = Duration::from_secs(1);
+/// How often it does so whether or not it has: for what another replica wrote right before its end.
+pub const SEAL_ALL_PERIOD: Duration = Duration::from_secs(10);
 /// How often the stream is told what the newest batch is.
 pub const HEAD_PERIOD: Duration = Duration::from_secs(60);
 /// How often what was refused is written: it waits in memory for so long.
@@ -281,6 +284,12 @@ impl AuditLog {
             entries: entries.len(),
             problems,
         })
+    }
+
+    /// Whether this replica has entries to seal.
+    #[must_use]
+    pub fn take_unsealed(&self) -> bool {
+        self.store.take_unsealed()
     }
 
     /// Seals what came into the log.

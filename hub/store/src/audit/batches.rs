@@ -26,6 +26,14 @@ struct Batch {
     mac: Vec<u8>,
 }
 
+/// What sealing came to.
+struct Sealed {
+    /// The newest batch.
+    newest: i64,
+    /// There may be more entries than one batch takes.
+    full: bool,
+}
+
 /// The newest batch that was dropped for its age, and its MAC where that is known; 0 where none was.
 #[derive(Default)]
 pub(super) struct Trimmed {
@@ -54,6 +62,15 @@ impl Store {
     /// # Errors
     /// Where the database fails.
     pub async fn seal_audit(&self, now: Timestamp) -> Result<Option<i64>, StoreError> {
+        let sealed = self.seal_batch(now).await;
+        if !matches!(sealed, Ok(Some(Sealed { full: false, .. }))) {
+            // Another replica may have looked before this one's entries were there.
+            self.written.are_there(Vec::new());
+        }
+        Ok(sealed?.map(|sealed| sealed.newest))
+    }
+
+    async fn seal_batch(&self, now: Timestamp) -> Result<Option<Sealed>, StoreError> {
         let what = "seal the audit log";
         let mut tx = self.pool.begin().await.map_err(StoreError::query(what))?;
         if !hold(&mut tx).await? {
@@ -76,7 +93,7 @@ impl Store {
         .await
         .map_err(StoreError::query(what))?;
         if sealed.is_empty() {
-            return Ok(Some(last));
+            return Ok(Some(Sealed { newest: last, full: false }));
         }
         let entries = i64::try_from(sealed.len()).unwrap_or(i64::MAX);
         let digest = digest_of(sealed);
@@ -93,7 +110,7 @@ impl Store {
         .await
         .map_err(StoreError::query(what))?;
         tx.commit().await.map_err(StoreError::query(what))?;
-        Ok(Some(batch))
+        Ok(Some(Sealed { newest: batch, full: entries >= BATCH }))
     }
 
     /// Drops what was sealed before then. Returns how many entries.

@@ -61,6 +61,11 @@ impl Api {
         self.token.as_deref()
     }
 
+    /// The same server, on the same connection, asked by somebody else.
+    pub(crate) fn by(&self, token: String) -> Self {
+        Self { token: Some(token), identity: None, ..self.clone() }
+    }
+
     /// The same with a connection of its own.
     pub(crate) fn another(&self) -> Result<Self> {
         Ok(Self { http: client(&self.ca, self.identity.as_deref())?, ..self.clone() })

@@ -18,7 +18,12 @@ const MERGE: &str = "application/merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
 /// Lets every client ask again and again until the time is over, or `count` requests were made.
-async fn run<F, R>(api: &Api, plan: &Plan, count: Option<usize>, ask: F) -> Result<(Vec<Duration>, Duration)>
+pub(crate) async fn run<F, R>(
+    api: &Api,
+    plan: &Plan,
+    count: Option<usize>,
+    ask: F,
+) -> Result<(Vec<Duration>, Duration)>
 where
     F: Fn(Api, usize) -> R + Clone + Send + 'static,
     R: Future<Output = Result<usize>> + Send,

@@ -3,7 +3,7 @@
 //!
 //! It wants what `cargo xtask bench` sets up: a Postgres that waits for the disk (`ROADSTEAD_TEST_DATABASE_URL`), a
 //! cluster whose etcd does (`ROADSTEAD_TEST_KUBECONFIG_1`, its folder in `ROADSTEAD_BENCH_CLUSTER`), release builds
-//! (`ROADSTEAD_TEST_BIN_DIR`). Then the hub alone, with fleets of simulated agents, and with simulated clusters that come on
+//! (`ROADSTEAD_TEST_BIN_DIR`). Then the hub alone, asked by people whose roles decide, with fleets of simulated agents, and with simulated clusters that come on
 //! board; and, where it is asked for (`ROADSTEAD_BENCH_ONLY`), the dashboard in a browser. The table goes to stdout, the same as
 //! JSON to `ROADSTEAD_BENCH_OUT`.
 
@@ -13,6 +13,7 @@ mod fleet;
 mod load;
 mod memory;
 mod pipeline;
+mod rights;
 mod watchers;
 
 use std::time::Duration;
@@ -26,6 +27,7 @@ use figures::{Figure, Report};
 use fleet::dashboard::Scene;
 use fleet::fairness::Greed;
 use memory::Processes;
+use rights::People;
 
 /// How each server is loaded. `ROADSTEAD_BENCH_QUICK` shrinks it, to try the program itself.
 #[derive(Debug, Clone, Copy)]
@@ -51,6 +53,8 @@ pub(crate) struct Plan {
     pub(crate) applied: usize,
     /// How many of them are changed by others at once.
     pub(crate) edits: usize,
+    /// Who asks by an issuer's tokens and roles.
+    pub(crate) people: People,
 }
 
 impl Plan {
@@ -71,6 +75,7 @@ impl Plan {
                 overlays: 100,
                 applied: 500,
                 edits: 20,
+                people: People { people: 40, bindings: 100, taken: 5 },
             };
         }
         let time = Duration::from_secs(15);
@@ -89,6 +94,7 @@ impl Plan {
             overlays: 3_000,
             applied: 5_000,
             edits: 100,
+            people: People { people: 1_000, bindings: 500, taken: 50 },
         }
     }
 }
@@ -101,6 +107,10 @@ async fn main() -> Result<()> {
     let only = std::env::var("ROADSTEAD_BENCH_ONLY").unwrap_or_default();
     if matches!(only.as_str(), "" | "api") {
         beside_an_apiserver(&mut report, &plan).await?;
+    }
+    if matches!(only.as_str(), "" | "rights") {
+        eprintln!("rights: {:?}", plan.people);
+        rights::measure(&mut report, &plan).await?;
     }
     if matches!(only.as_str(), "" | "fleet") {
         eprintln!("fleets of {:?} simulated agents", plan.fleets);
