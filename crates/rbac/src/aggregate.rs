@@ -227,4 +227,20 @@ mod tests {
         let parts: usize = names.iter().map(|name| policy.aggregated(name).unwrap().len()).sum();
         assert!(parts <= 1_000, "{parts}");
     }
+
+    #[test]
+    fn what_is_stored_is_out_of_date_until_it_is_what_the_role_is_made_of() {
+        let mut role = aggregated(&json!({}), &json!([{ "matchLabels": { "a": "b" } }]));
+        let parts =
+            [("part", leaf(&json!({ "a": "b" }), "get")), ("other", leaf(&json!({ "a": "b" }), "list"))];
+        let all = |role: &Value| policy(&[("role", role.clone()), parts[0].clone(), parts[1].clone()]);
+        let found = all(&role).out_of_date();
+        assert_eq!(found.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["role"]);
+        role["rules"] = serde_json::to_value(&found[0].1).unwrap();
+        assert_eq!(all(&role).out_of_date(), []);
+        // A part that is gone, and one that says something else.
+        assert_eq!(policy(&[("role", role.clone()), parts[0].clone()]).out_of_date().len(), 1);
+        let changed = policy(&[("role", role), parts[0].clone(), ("other", leaf(&json!({ "a": "b" }), "*"))]);
+        assert_eq!(changed.out_of_date().len(), 1);
+    }
 }

@@ -1,6 +1,7 @@
 //! What is kept of the stored roles and bindings, and where a user's bindings are found in it.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use roadstead_api::KindId;
@@ -92,6 +93,8 @@ pub(crate) struct ClusterRole {
     pub(crate) labels: BTreeMap<String, String>,
     /// Where it is put together from others; then its own rules are theirs, whatever is stored.
     pub(crate) selectors: Option<Vec<LabelSelector>>,
+    /// Where it is, the digest of the rules that are stored all the same.
+    stored: u64,
     size: usize,
 }
 
@@ -184,6 +187,15 @@ impl Policy {
     pub fn aggregated(&self, name: &str) -> Option<Vec<PolicyRule>> {
         self.cluster_roles.get(name)?.selectors.as_ref()?;
         Some(aggregate::distinct(self.parts.of(name)))
+    }
+
+    /// The aggregated ClusterRoles whose stored rules are not those that they are put together from: each with the right ones.
+    #[must_use]
+    pub fn out_of_date(&self) -> Vec<(String, Vec<PolicyRule>)> {
+        let aggregated = self.cluster_roles.iter().filter(|(_, role)| role.selectors.is_some());
+        let wanted = aggregated.map(|(name, role)| (name, role, aggregate::distinct(self.parts.of(name))));
+        let stale = wanted.filter(|(_, role, rules)| role.stored != digest(rules));
+        stale.map(|(name, _, rules)| (name.clone(), rules)).collect()
     }
 
     pub(crate) fn cluster_bindings(&self) -> &Bindings {
@@ -403,6 +415,15 @@ struct StoredBinding {
     subjects: Option<Vec<Subject>>,
 }
 
+/// Tells whether two lists of rules are the same, within a process.
+fn digest(rules: &[PolicyRule]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for PolicyRule { verbs, api_groups, resources, resource_names, non_resource_urls } in rules {
+        (verbs, api_groups, resources, resource_names, non_resource_urls).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
 fn texts<'a>(list: impl IntoIterator<Item = &'a String>) -> usize {
     list.into_iter().map(|text| text.len() + TEXT).sum()
 }
@@ -433,9 +454,14 @@ impl StoredRole {
 
     fn cluster_role(self, size: usize) -> ClusterRole {
         let selectors = self.aggregation_rule.map(|rule| rule.cluster_role_selectors);
+        let mut rules = self.rules.unwrap_or_default();
+        let stored = digest(&rules);
         // What is stored of an aggregated one is what was put together last: only the present counts.
-        let rules = if selectors.is_some() { Vec::new() } else { self.rules.unwrap_or_default() };
-        ClusterRole { rules: rules.into(), labels: self.metadata.labels.unwrap_or_default(), selectors, size }
+        if selectors.is_some() {
+            rules = Vec::new();
+        }
+        let labels = self.metadata.labels.unwrap_or_default();
+        ClusterRole { rules: rules.into(), labels, selectors, stored, size }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Kubernetes-style objects as the API reads and writes them, and what everybody on the hub uses who writes one: field managers,
 //! conditions and statuses, events, and what a change makes worth a pass.
 
+mod aggregated;
 pub(crate) mod apply;
 mod changed;
 pub(crate) mod conditions;

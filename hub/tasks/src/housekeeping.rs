@@ -108,6 +108,23 @@ pub(crate) async fn refresh_issuers(hub: Hub, stop: CancellationToken) {
     }
 }
 
+/// Shows in aggregated ClusterRoles what they are made of, soon after a role has changed.
+pub(crate) async fn aggregate_roles(hub: Hub, stop: CancellationToken) {
+    let mut timer = timer(UPKEEP_PERIOD);
+    let mut changes = hub.identity.role_changes();
+    loop {
+        tokio::select! {
+            _ = timer.tick() => {}
+            changed = changes.changed() => if changed.is_err() { return },
+            () = stop.cancelled() => return,
+        }
+        changes.mark_unchanged();
+        let written = async { hub.objects.write_aggregated(hub.identity.outdated_roles().await?).await };
+        unless(&stop, hub.attempt("the rules of aggregated ClusterRoles could not be written", written))
+            .await;
+    }
+}
+
 /// Keeps tables small, and removes what killed processes left of their fetches.
 pub(crate) async fn tidy(hub: Hub, stop: CancellationToken) {
     let mut timer = timer(UPKEEP_PERIOD);

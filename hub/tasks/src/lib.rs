@@ -37,6 +37,7 @@ pub fn start(hub: &Hub, stop: &CancellationToken) -> JoinSet<()> {
     loops.lasting("refusals", housekeeping::refusals(hub.clone(), stop.clone()));
     loops.lasting("head of the audit log", housekeeping::tell_head(hub.clone(), stop.clone()));
     loops.lasting("keys of issuers", housekeeping::refresh_issuers(hub.clone(), stop.clone()));
+    loops.lasting("aggregated roles", housekeeping::aggregate_roles(hub.clone(), stop.clone()));
     loops.lasting("housekeeping", housekeeping::tidy(hub.clone(), stop.clone()));
     let Loops { mut all, .. } = loops;
     all.spawn(housekeeping::tell_of_tolerated_sources(hub.clone(), stop.clone()));

@@ -579,6 +579,58 @@ async fn aggregated_roles_follow_what_they_select() -> Result<()> {
     .await
 }
 
+/// What a role is made of can be read in it, as kube-controller-manager writes it.
+#[tokio::test]
+async fn aggregated_roles_show_what_they_are_made_of() -> Result<()> {
+    let site = Site::new().await?;
+    let replica = site.replica().await?;
+    let kubectl = &replica.kubectl;
+    let identity = &replica.hub.identity;
+    let write = || async { replica.hub.objects.write_aggregated(identity.outdated_roles().await?).await };
+    let rules = || async { kubectl.run(&["get", "clusterrole", "view", "-o", "jsonpath={.rules}"]).await };
+    write().await?;
+    let before = rules().await?;
+    ensure!(before.contains("kustomizations") && !before.contains("clusters"), "{before}");
+    kubectl
+        .run(&["create", "clusterrole", "more", "--verb=list", "--resource=clusters.fleet.roadstead.dev"])
+        .await?;
+    kubectl
+        .run(&["label", "clusterrole", "more", "rbac.authorization.k8s.io/aggregate-to-view=true"])
+        .await?;
+    // Its parts, and those of the roles that are made of it.
+    eventually("it is known", PATIENCE, || async {
+        ensure!(identity.outdated_roles().await?.len() >= 3);
+        Ok(())
+    })
+    .await?;
+    write().await?;
+    let all = rules().await?;
+    ensure!(all.contains("clusters"), "{all}");
+    let described = kubectl.run(&["describe", "clusterrole", "admin"]).await?;
+    ensure!(described.contains("clusters.fleet.roadstead.dev"), "{described}");
+    // Nothing is written again, and what somebody writes into it does not stay.
+    eventually("all is known", PATIENCE, || async {
+        ensure!(identity.outdated_roles().await?.is_empty());
+        Ok(())
+    })
+    .await?;
+    let patch = r#"{"rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["*"]}]}"#;
+    kubectl.run(&["patch", "clusterrole", "view", "--type=merge", "-p", patch]).await?;
+    eventually("it is written back", PATIENCE, || async {
+        write().await?;
+        ensure!(rules().await? == all);
+        Ok(())
+    })
+    .await?;
+    kubectl.run(&["delete", "clusterrole", "more"]).await?;
+    eventually("it is as it was", PATIENCE, || async {
+        write().await?;
+        ensure!(rules().await? == before);
+        Ok(())
+    })
+    .await
+}
+
 /// A token is as good as being taken for its user, so nobody makes one of a user whom they may not be taken for.
 #[tokio::test]
 async fn tokens_are_made_by_those_who_could_act_as_their_users() -> Result<()> {
@@ -601,9 +653,13 @@ async fn tokens_are_made_by_those_who_could_act_as_their_users() -> Result<()> {
     };
     let (code, answer) = make(json!({ "username": "robot", "groups": ["robots"] })).await?;
     assert_eq!(code, StatusCode::CREATED, "{answer}");
+    // Somebody who is named without groups has none.
+    let (code, answer) = make(json!({ "username": "robot" })).await?;
+    assert_eq!(code, StatusCode::CREATED, "{answer}");
+    let robot = replica.hub.identity.authenticate(answer["token"].as_str().context("a token")?).await?;
+    assert_eq!(robot.groups, ["system:authenticated"]);
     for body in [
         json!({}),
-        json!({ "username": "robot" }),
         json!({ "username": "robot", "groups": ["system:masters"] }),
         json!({ "username": "jane", "groups": ["robots"] }),
     ] {

@@ -456,6 +456,21 @@ impl Authenticator {
         }
     }
 
+    /// The aggregated ClusterRoles whose stored rules are not those that they are made of, with the right ones.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn outdated_roles(&self) -> Result<Vec<(String, Vec<PolicyRule>)>, HubError> {
+        self.permissions.ready().await?;
+        Ok(self.permissions.out_of_date())
+    }
+
+    /// Tells each time that roles or bindings changed.
+    #[must_use]
+    pub fn role_changes(&self) -> watch::Receiver<u64> {
+        self.permissions.changes()
+    }
+
     /// Asks the issuers that are trusted for their keys, where those that are known are not fresh. Does not wait for them.
     pub fn refresh_issuers(&self) {
         self.issuers.refresh();

@@ -28,7 +28,7 @@ const ADMINISTRATOR: &str = "roadstead-admin";
 pub struct TokenOrder {
     /// Whom it stands for; the administrator where empty.
     pub username: String,
-    /// With which groups; those who may do all where there are none.
+    /// With which groups; of those who may do all where neither these nor a name are given.
     pub groups: Vec<String>,
     /// How long; 90 days where nothing is said, and 366 at most.
     pub lasts: Option<Duration>,
@@ -113,8 +113,12 @@ impl Authenticator {
         if !causes.is_empty() {
             return Err(HubError::Invalid { what: "token".to_owned(), causes });
         }
-        let username = if order.username.is_empty() { ADMINISTRATOR } else { order.username.as_str() };
-        let groups = if order.groups.is_empty() { vec![MASTERS.to_owned()] } else { order.groups };
+        // Only who is not named at all is the administrator: nobody becomes a master by what was left out.
+        let (username, groups) = match (order.username.as_str(), order.groups) {
+            ("", groups) if groups.is_empty() => (ADMINISTRATOR, vec![MASTERS.to_owned()]),
+            ("", groups) => (ADMINISTRATOR, groups),
+            (username, groups) => (username, groups),
+        };
         // A token of somebody is to be able to act as them.
         may_be(who, username, &groups)?;
         let expires = self.clock.now() + SignedDuration::try_from(lasts).unwrap_or(SignedDuration::MAX);

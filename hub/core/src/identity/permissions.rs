@@ -150,6 +150,11 @@ impl Permissions {
         AllowedRules { rules, error: found.error, incomplete: found.incomplete }
     }
 
+    /// The aggregated ClusterRoles whose stored rules are not those that they are made of, with the right ones.
+    pub(super) fn out_of_date(&self) -> Vec<(String, Vec<PolicyRule>)> {
+        self.policy().out_of_date()
+    }
+
     /// Tells each time that something changed.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
