@@ -295,6 +295,13 @@ fn address(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
+/// Who has started this process, and where, for the record.
+fn whoever_runs_this() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = if host.trim().is_empty() { "an unknown host" } else { host.trim() };
+    format!("by user id {} on {host}", rustix::process::getuid().as_raw())
+}
+
 /// Makes an administrator's token and prints a kubeconfig with it; beside a hub that serves.
 async fn print_admin_kubeconfig(args: &Args) -> Result<()> {
     let url = database::url(&args.database)?.context("no database: give --database-url postgres://…")?;
@@ -307,7 +314,9 @@ async fn print_admin_kubeconfig(args: &Args) -> Result<()> {
     let host = args.public_host.clone().unwrap_or_else(|| args.listen.ip().to_string());
     let server = format!("https://{}", address(&host, args.listen.port()));
     let hub = Hub::open(store, Arc::new(SystemClock), HubOptions::default()).await.context("open the hub")?;
-    let (text, expires) = hub.identity.create_admin_token().await.context("make an administrator's token")?;
+    let why = format!("printed by --print-admin-kubeconfig, {}", whoever_runs_this());
+    let made = hub.identity.create_admin_token(&why).await;
+    let (text, expires) = made.context("make an administrator's token")?;
     let token = Token { text, expires };
     let text = kubeconfig::text(&server, hub.pki().server_ca_pem(), &token)?;
     let mut out = std::io::stdout().lock();
@@ -348,7 +357,7 @@ async fn admin_token(hub: &Hub, path: &Path) -> Result<Token> {
     {
         return Ok(Token { text: Zeroizing::new(text), expires });
     }
-    let (text, expires) = hub.identity.create_admin_token().await?;
+    let (text, expires) = hub.identity.create_admin_token("for the administrator's kubeconfig").await?;
     Ok(Token { text, expires })
 }
 

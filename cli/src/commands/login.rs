@@ -17,7 +17,7 @@ pub(crate) use kubeconfig::cache_of_exec;
 
 use crate::output;
 use cache::Signed;
-use provider::Provider;
+use provider::{Place, Provider};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_CA_BYTES: u64 = 1 << 20;
@@ -90,6 +90,15 @@ struct OfferedProvider {
     client_id: Option<String>,
     scopes: Option<Vec<String>>,
     certificate_authority: Option<String>,
+    #[serde(rename = "discoveryURL")]
+    discovery_url: Option<String>,
+}
+
+impl OfferedProvider {
+    fn place(&self) -> Place<'_> {
+        let (ca, discovery_url) = (self.certificate_authority.as_deref(), self.discovery_url.as_deref());
+        Place { issuer: &self.issuer, ca, discovery_url }
+    }
 }
 
 impl Login {
@@ -110,7 +119,7 @@ impl Login {
         let client_id = chosen.client_id.clone().context(
             "this provider is not set up for roadstead login (commandLine in --sign-in-config of the hub)",
         )?;
-        let provider = Provider::find(&chosen.issuer, chosen.certificate_authority.as_deref())?;
+        let provider = Provider::find(&chosen.place())?;
         let scopes = chosen.scopes.clone().unwrap_or_else(|| provider.endpoints.usual_scopes());
         let tokens = if self.device {
             provider.by_device(&client_id, &scopes)?
@@ -122,6 +131,7 @@ impl Login {
             issuer: chosen.issuer.clone(),
             client_id,
             certificate_authority: chosen.certificate_authority.clone(),
+            discovery_url: chosen.discovery_url.clone(),
             id_token: id_token.to_string(),
             refresh_token: tokens.refresh.map(|token| token.to_string()),
         };
@@ -202,6 +212,7 @@ mod tests {
             client_id: None,
             scopes: None,
             certificate_authority: None,
+            discovery_url: None,
         }
     }
 

@@ -118,6 +118,12 @@ impl TrustedIssuer {
         &self.url
     }
 
+    /// Where it says what it is, where the file names another place than the usual one.
+    #[must_use]
+    pub fn other_discovery_url(&self) -> Option<&str> {
+        self.discovery_url.as_deref()
+    }
+
     /// Where it says what it is and where its keys are.
     #[must_use]
     pub fn discovery_url(&self) -> String {

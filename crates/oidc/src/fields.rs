@@ -11,7 +11,8 @@ use serde_json::Value;
 const MAX_FILE: usize = 1 << 20;
 /// What its values may take in memory.
 const MEMORY: usize = 32 << 20;
-const API_VERSION: &str = "apiserver.config.k8s.io/v1";
+/// Its versions, of the same fields.
+const API_VERSIONS: [&str; 2] = ["apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1"];
 const KIND: &str = "AuthenticationConfiguration";
 
 /// Why a file is not a configuration.
@@ -191,9 +192,10 @@ pub(crate) fn read(bytes: &[u8]) -> Result<File, ConfigError> {
     let value = value(bytes).map_err(ConfigError::Unreadable)?;
     let file: File =
         serde_json::from_value(value).map_err(|error| ConfigError::Unreadable(error.to_string()))?;
-    if file.api_version != API_VERSION || file.kind != KIND {
+    if !API_VERSIONS.contains(&file.api_version.as_str()) || file.kind != KIND {
         return Err(ConfigError::Unreadable(format!(
-            "it must have apiVersion {API_VERSION} and kind {KIND}"
+            "it must have apiVersion {} and kind {KIND}",
+            API_VERSIONS[0]
         )));
     }
     Ok(file)

@@ -100,10 +100,18 @@ impl TrustedIssuer {
 
     /// The groups, each once, in their order.
     fn groups(&self, claims: &Value) -> Result<Vec<String>, Refusal> {
-        let Some(source) = &self.groups else { return Ok(Vec::new()) };
-        if let Some(claim) = elsewhere(source, claims) {
+        // A rule may refuse whoever is in a group, too.
+        let by_mapping = |claim: &str| match &self.groups {
+            Some(Source::Claim { name, .. }) => name == claim,
+            Some(Source::Expression(named)) => named.expression.reads("claims", claim),
+            None => false,
+        };
+        let by_rule =
+            |claim: &str| self.claim_rules.iter().any(|rule| rule.test.expression.reads("claims", claim));
+        if let Some(claim) = elsewhere(claims, |claim| by_mapping(claim) || by_rule(claim)) {
             return Err(Refusal::GroupsElsewhere(claim));
         }
+        let Some(source) = &self.groups else { return Ok(Vec::new()) };
         let groups: Vec<String> = match source {
             Source::Claim { name, prefix } => {
                 texts(claims, name)?.into_iter().map(|group| format!("{prefix}{group}")).collect()
@@ -190,11 +198,7 @@ fn verified(claims: &Value) -> Result<(), Refusal> {
 
 /// The claim of groups that the issuer left out because there are too many, where it did: by a reference (`_claim_names`), or by the
 /// mark that Microsoft's tokens have.
-fn elsewhere(source: &Source, claims: &Value) -> Option<String> {
-    let is_read = |claim: &str| match source {
-        Source::Claim { name, .. } => name == claim,
-        Source::Expression(named) => named.expression.reads("claims", claim),
-    };
+fn elsewhere(claims: &Value, is_read: impl Fn(&str) -> bool) -> Option<String> {
     let is_left_out = |claim: &str| claims.get(claim).is_none() && is_read(claim);
     let referred = claims["_claim_names"].as_object().into_iter().flat_map(Map::keys);
     let marked = ["groups"].into_iter().filter(|_| is_marked(&claims["hasgroups"]));

@@ -135,6 +135,8 @@ struct Namespace {
 pub struct Policy {
     limits: Limits,
     size: usize,
+    /// Of these what is in namespaces.
+    namespaced: usize,
     cluster_roles: BTreeMap<String, ClusterRole>,
     cluster_bindings: Bindings,
     namespaces: HashMap<String, Namespace>,
@@ -285,11 +287,17 @@ impl Policy {
             return Err(full("this hub".to_owned(), self.limits.all));
         }
         if !namespace.is_empty() {
+            // Many namespaces together take no room from what is for the whole hub.
+            let most = self.limits.all / 4 * 3;
+            if self.namespaced.saturating_add(size) > most {
+                return Err(full("all namespaces together".to_owned(), most));
+            }
             let held = self.namespaces.get(namespace).map_or(0, |of| of.size);
             if held.saturating_add(size) > self.limits.namespace {
                 return Err(full(format!("namespace {namespace}"), self.limits.namespace));
             }
             self.namespace(namespace).size += size;
+            self.namespaced += size;
         }
         self.size += size;
         Ok(())
@@ -311,6 +319,7 @@ impl Policy {
                     of.bindings.remove(namespace, name)
                 };
                 of.size -= size.unwrap_or(0);
+                self.namespaced -= size.unwrap_or(0);
                 if of.roles.is_empty() && of.bindings.by_name.is_empty() {
                     self.namespaces.remove(namespace);
                 }
@@ -507,6 +516,23 @@ mod tests {
             policy.apply([Change::Remove { kind: KindId::Role, namespace, name: "small" }]);
         }
         assert_eq!((policy.size(), policy.namespaces.len()), (0, 0));
+    }
+
+    #[test]
+    fn namespaces_take_no_room_from_what_is_for_the_whole_hub() {
+        let mut policy = Policy::within(Limits { all: 40_000, namespace: 10_000 });
+        let role = role(40);
+        let names: Vec<String> = (0..40).map(|index| format!("n{index}")).collect();
+        let errors = policy.apply(names.iter().map(|name| put(KindId::Role, name, "r", &role)));
+        let full = |error: &PutError| matches!(error, PutError::Full { place, .. } if place == "all namespaces together");
+        assert!(!errors.is_empty() && errors.iter().all(full), "{errors:?}");
+        assert!(policy.size() <= 30_000);
+        assert_eq!(policy.apply([put(KindId::ClusterRole, "", "r", &role)]), []);
+        for namespace in &names {
+            policy.apply([Change::Remove { kind: KindId::Role, namespace, name: "r" }]);
+        }
+        assert_eq!(policy.namespaced, 0);
+        assert_eq!(policy.apply([put(KindId::Role, "n39", "r", &role)]), []);
     }
 
     #[test]

@@ -77,7 +77,11 @@ async fn make(api: &Api, who: &Identity, headers: &HeaderMap, body: Body) -> Res
         groups => serde_json::from_value(groups.clone()).map_err(|_| bad("groups"))?,
     };
     let lasts = request::seconds(&body["expirationSeconds"], "expirationSeconds")?;
-    let made = api.hub.identity.order_token(who, TokenOrder { username, groups, lasts }).await?;
+    let made = api
+        .hub
+        .identity
+        .order_token(who, TokenOrder { username, groups, lasts, ..TokenOrder::default() })
+        .await?;
     let answer = json!({ "id": made.id, "token": made.token.expose(), "expires": made.expires.to_string() });
     Ok((StatusCode::CREATED, Json(answer)).into_response())
 }

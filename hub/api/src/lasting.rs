@@ -1,7 +1,10 @@
 //! Answers that last, watches and streams: they end when what their client came with is not good any more.
 //!
 //! A right that is taken away ends them at once, by itself. This is for credentials: a token that was taken back, an account that is gone, somebody
-//! who signed out. The tokens of issuers are left aside: the hub cannot take them back, and as in Kubernetes a watch outlasts them.
+//! who signed out. The tokens of issuers and certificates are left aside: the hub cannot take them back, and as in Kubernetes a watch
+//! outlasts them, though by no more than [`LONGEST`]: then whoever reads on has to come again.
+
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
@@ -11,6 +14,9 @@ use roadstead_hub_core::HubError;
 use roadstead_model::Secret;
 
 use crate::{Api, cookie, token};
+
+/// No answer lasts longer.
+pub(crate) const LONGEST: Duration = Duration::from_secs(30 * 60);
 
 /// Says of an answer that it goes on until one side ends it.
 #[derive(Debug, Clone, Copy)]
@@ -63,6 +69,7 @@ pub(crate) fn with_its_end(api: &Api, shown: Shown, response: Response) -> Respo
     if response.extensions().get::<Lasts>().is_none() {
         return response;
     }
-    let ends = shown.ends(api.clone());
+    let (ends, longest) = (shown.ends(api.clone()), api.options.longest_answer);
+    let ends = async move { tokio::time::timeout(longest, ends).await };
     response.map(|body| Body::from_stream(body.into_data_stream().take_until(Box::pin(ends))))
 }

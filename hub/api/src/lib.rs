@@ -51,7 +51,7 @@ use axum::response::Response;
 use axum::routing::get;
 use futures::FutureExt as _;
 use hyper::body::Body as _;
-use roadstead_hub_core::identity::{ClientCertificate, Identity, Impersonation};
+use roadstead_hub_core::identity::{ClientCertificate, Identity, Impersonation, authorize_path};
 use roadstead_hub_core::{Hub, HubError};
 use roadstead_listener::Connection;
 use roadstead_model::{AuditEntry, AuditOrigin};
@@ -184,6 +184,28 @@ fn refused(who: &Identity, verb: &str, request: &Request) -> AuditEntry {
     }
 }
 
+/// The same of a request for an object, in the words in which it is on record where it is allowed.
+fn refused_request(who: &Identity, request: &Request) -> AuditEntry {
+    let method = request.method().as_str();
+    let entry = refused(who, &method.to_ascii_lowercase(), request);
+    let Some(Place::Objects(target)) = Place::at(request.uri().path().trim_end_matches('/')) else {
+        return entry;
+    };
+    let watch = Query::parse(request.uri()).is_ok_and(|query| query.flag("watch"));
+    let Some(verb) = resources::verb(&target, method, watch) else { return entry };
+    let kind = target.address.kind.get();
+    let subresource = target.subresource.name();
+    let slash = if subresource.is_empty() { "" } else { "/" };
+    AuditEntry {
+        verb: verb.name().to_owned(),
+        group: kind.group().to_owned(),
+        kind: format!("{}{slash}{subresource}", kind.kind),
+        namespace: target.address.namespace,
+        name: target.address.name,
+        ..entry
+    }
+}
+
 /// What a request has for a bearer token.
 fn token(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
@@ -290,11 +312,12 @@ async fn authenticate(api: &Api, mut request: Request, next: Next) -> Response {
     let identity = match impersonated(api, identity, request.headers()).await {
         Ok(identity) => identity,
         Err(error) => {
-            api.hub.audit.note_refusal(unless);
-            return status::response(&error, None);
+            let response = status::response(&error, None);
+            api.hub.audit.note_refusal(AuditEntry { detail: status::why(&response), ..unless });
+            return response;
         }
     };
-    let entry = refused(&identity, &method, &request);
+    let entry = refused_request(&identity, &request);
     let old_token = identity.old_token;
     request.extensions_mut().insert(identity);
     let trace = traces::of_write(&request).filter(|_| is_proven);
@@ -307,7 +330,7 @@ async fn authenticate(api: &Api, mut request: Request, next: Next) -> Response {
         api.hub.database().request_refused(why);
     }
     if response.status() == StatusCode::FORBIDDEN {
-        api.hub.audit.note_refusal(entry);
+        api.hub.audit.note_refusal(AuditEntry { detail: status::why(&response), ..entry });
     }
     paid::pay(&api.bodies, lasting::with_its_end(api, shown, response))
 }
@@ -332,7 +355,8 @@ fn impersonation(headers: &HeaderMap) -> Result<Option<Impersonation>, HubError>
     for (name, value) in headers {
         let Some(attribute) = name.as_str().strip_prefix(PREFIX) else { continue };
         count += 1;
-        let value = value.to_str().map_err(|_| HubError::BadRequest(format!("{name}: must be ASCII")))?;
+        let value = std::str::from_utf8(value.as_bytes())
+            .map_err(|_| HubError::BadRequest(format!("{name}: must be UTF-8")))?;
         match attribute {
             "user" if wanted.user.is_empty() => value.clone_into(&mut wanted.user),
             "uid" if wanted.uid.is_empty() => value.clone_into(&mut wanted.uid),
@@ -374,11 +398,17 @@ async fn dispatch(State(api): State<Api>, request: Request) -> Response {
             }
             match fleet {
                 Fleet::Administered(administered) => return administered.answer(&api, &who, request).await,
-                Fleet::View(view) => viewed(&api, &who, &view, request).await,
+                // What of it somebody sees is decided there; whom the hub does not know sees nothing.
+                Fleet::View(view) => match authorize_path(&who, "get", &path) {
+                    Ok(()) => viewed(&api, &who, &view, request).await,
+                    Err(error) => Err(error),
+                },
             }
         }
         Some(Place::Document) => match documents(&api, &path, request.headers()) {
-            Some(response) if request.method() == Method::GET => Ok(response),
+            Some(response) if request.method() == Method::GET => {
+                authorize_path(&who, "get", &path).map(|()| response)
+            }
             Some(_) => return method_not_allowed().await,
             None => return status::not_found(None),
         },

@@ -29,6 +29,8 @@ pub struct ApiOptions {
     pub watches_per_user: usize,
     /// How often it is looked whether those who watch are still known: a token may have been taken back, or somebody have signed out.
     pub check_credentials: Duration,
+    /// A watch or a stream ends after so long: its client comes again.
+    pub longest_answer: Duration,
     /// Origins of web pages of which browsers may let scripts read answers; `*` for all. None by default.
     pub cors_origins: Vec<String>,
     /// Whether Receivers are called here, too.
@@ -60,6 +62,7 @@ impl Default for ApiOptions {
             watches: 20_000,
             watches_per_user: 5_000,
             check_credentials: Duration::from_secs(20),
+            longest_answer: crate::lasting::LONGEST,
             cors_origins: Vec::new(),
             hooks: true,
             client_ca: None,

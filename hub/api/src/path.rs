@@ -39,7 +39,7 @@ impl Subresource {
         found.map(|(_, subresource, _)| *subresource)
     }
 
-    #[cfg(test)]
+    /// As it stands in the path; empty for the object itself.
     pub(crate) fn name(self) -> &'static str {
         SUBRESOURCES.iter().find(|(_, known, _)| *known == self).map_or("", |(name, ..)| name)
     }

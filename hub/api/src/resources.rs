@@ -106,7 +106,8 @@ pub(crate) const VERBS: [(Subresource, bool, &str, Verb); 14] = [
 ];
 
 /// What a request asks to be done; none where the path does not have the method.
-fn verb(subresource: Subresource, item: bool, method: &str, watch: bool) -> Option<Verb> {
+pub(crate) fn verb(target: &Target, method: &str, watch: bool) -> Option<Verb> {
+    let (subresource, item) = (target.subresource, !target.address.name.is_empty());
     let mut found = VERBS.iter().filter(|(of, one, by, _)| (*of, *one, *by) == (subresource, item, method));
     let (.., verb) = found.find(|(.., verb)| match verb {
         Verb::List => !watch,
@@ -117,9 +118,9 @@ fn verb(subresource: Subresource, item: bool, method: &str, watch: bool) -> Opti
 }
 
 async fn route(call: Call<'_>, body: Body) -> Result<Response, HubError> {
-    let Target { address, subresource } = &call.target;
+    let address = &call.target.address;
     let method = call.parts.method.as_str();
-    let Some(verb) = verb(*subresource, !address.name.is_empty(), method, call.query.flag("watch")) else {
+    let Some(verb) = verb(&call.target, method, call.query.flag("watch")) else {
         return Ok(not_allowed());
     };
     let headers = &call.parts.headers;

@@ -121,17 +121,9 @@ pub(crate) async fn answer(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response, HubError> {
-    // About oneself everybody may ask.
-    if matches!(question.asked, Asked::WhoIsIt | Asked::MayThey | Asked::MayTheyThere) {
-        let (group, resource) = (question.group, question.plural);
-        who.authorize_resource(&Resource {
-            verb: "create",
-            group,
-            resource,
-            namespace,
-            ..Resource::default()
-        })?;
-    }
+    // About oneself everybody may ask whom the hub knows.
+    let (group, resource) = (question.group, question.plural);
+    who.authorize_resource(&Resource { verb: "create", group, resource, namespace, ..Resource::default() })?;
     let Held { value: mut body, _memory } = request::sent_or_nothing(&api.bodies, headers, body).await?;
     let api_version = question.api_version();
     expect_kind(&body, &api_version, question.kind)?;
@@ -140,7 +132,13 @@ pub(crate) async fn answer(
         Asked::WhoAmI => json!({ "userInfo": user_info(who) }),
         Asked::WhoIsIt => reviewed(api, spec).await?,
         Asked::MayI => decision(&who.decide(&Asking::read(question, spec, None)?.attributes())),
-        Asked::WhatMayI => rules(who.rules(&text(spec, "namespace")?)),
+        Asked::WhatMayI => {
+            let namespace = text(spec, "namespace")?;
+            if namespace.is_empty() {
+                return Err(HubError::BadRequest("no namespace on request".to_owned()));
+            }
+            rules(who.rules(&namespace))
+        }
         Asked::MayThey | Asked::MayTheyThere => {
             let there = question.namespaced.then_some(namespace);
             let asking = Asking::read(question, spec, there)?;

@@ -105,10 +105,22 @@ fn retry_after(error: &HubError) -> Option<u64> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DatabaseRefuses(pub(crate) &'static str);
 
+/// Beside a response: why somebody may not do what they asked for.
+#[derive(Debug, Clone)]
+struct Forbids(String);
+
+/// Why somebody may not do what they asked for, where a response says so.
+pub(crate) fn why(response: &Response) -> String {
+    response.extensions().get().map_or_else(String::new, |Forbids(why)| why.clone())
+}
+
 /// An error as a response.
 pub(crate) fn response(error: &HubError, address: Option<&Address>) -> Response {
     let (code, status) = status(error, address);
     let mut response = (code, Json(status)).into_response();
+    if let HubError::Forbidden(why) = error {
+        response.extensions_mut().insert(Forbids(why.clone()));
+    }
     if let Some(why) = error.outage() {
         response.extensions_mut().insert(DatabaseRefuses(why));
     }

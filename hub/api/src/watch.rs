@@ -18,13 +18,13 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::bodies::Answer;
+use crate::lasting::LONGEST;
 use crate::lasting::Lasts;
 use crate::render::Form;
 use crate::request::Query;
 use crate::{Api, list, status};
 
 /// A watch without a timeout of its own ends after this; clients start over.
-const LONGEST: Duration = Duration::from_secs(30 * 60);
 /// How often a client that wants bookmarks gets one.
 const BOOKMARK: Duration = Duration::from_secs(30);
 /// The objects that are there at a watch's start are sent in pieces of about this size.

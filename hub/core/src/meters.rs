@@ -41,6 +41,7 @@ pub struct Meters {
     requests_open: Gauge,
     watches: Gauge,
     audit_lost: Table<StreamKind, (), Counter>,
+    old_tokens: Counter,
     /// How long reconciliations took. By uid, so that what is gone is gone from here, too.
     objects: Mutex<BTreeMap<ResourceUid, Times>>,
 }
@@ -82,6 +83,7 @@ impl Default for Meters {
             requests_open: Gauge::default(),
             watches: Gauge::default(),
             audit_lost: Table::default(),
+            old_tokens: Counter::default(),
             objects: Mutex::default(),
         }
     }
@@ -195,6 +197,11 @@ impl Meters {
     }
 
     /// Counts the lines of the audit log that a stream lost.
+    /// Uses of tokens that an older version made without an end.
+    pub(crate) fn old_tokens(&self) -> Counter {
+        self.old_tokens.clone()
+    }
+
     pub(crate) fn audit_lost(&self, stream: StreamKind) -> Counter {
         self.audit_lost.at(stream, ()).clone()
     }
@@ -224,6 +231,11 @@ impl Meters {
             "roadstead_audit_stream_lost",
             "Lines of the audit log that a stream of this replica could not take",
             self.audit_lost.clone(),
+        );
+        registry.register(
+            "roadstead_old_token_uses",
+            "Uses of tokens that an older version made without an end, at this replica",
+            self.old_tokens.clone(),
         );
     }
 

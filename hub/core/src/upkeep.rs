@@ -33,6 +33,8 @@ impl Hub {
     pub async fn tidy(&self) -> Result<(), HubError> {
         let KeptAttempts { most, age } = self.context.options.kept_attempts;
         let since = age.map(|age| self.now() - age);
+        // First: whatever else cannot be tidied keeps no entry from being dropped for its age.
+        self.audit.tend().await?;
         self.context.store.trim_reconciliations(i64::from(most), since).await?;
         self.context.store.trim_drift(KEPT_DRIFT).await?;
         self.context.store.forget_resting().await?;
@@ -51,7 +53,6 @@ impl Hub {
         self.context.store.drop_unused_blobs(self.now() - KEPT_BLOBS, artifacts).await?;
         self.context.store.trim_artifacts(i64::from(most), self.now() - IN_USE).await?;
         self.objects.compact_changes(KEPT_CHANGES, KEPT_CHANGES_AT_LEAST).await?;
-        self.audit.tend().await?;
         Ok(())
     }
 }

@@ -8,7 +8,8 @@
 mod batches;
 mod heads;
 
-pub(crate) use batches::trimmed_row;
+pub use batches::{SealedAudit, SeenBatch};
+pub(crate) use batches::{StoredTrimmed, TRIMMED};
 pub use heads::{AuditHead, ToldEntry};
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -72,7 +72,9 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 pub use account::{AccountKey, AccountStanding, ShownAccountToken};
 pub use agent::FleetAgent;
 pub use artifact::{KeptArtifact, SourceArtifact};
-pub use audit::{AuditCheck, AuditHead, AuditListener, AuditRecord, ToldEntry, WrittenEntry};
+pub use audit::{
+    AuditCheck, AuditHead, AuditListener, AuditRecord, SealedAudit, SeenBatch, ToldEntry, WrittenEntry,
+};
 pub use authority::KeyPair;
 pub use blob::{AtRest, BlobHead, BuildReads, BuiltGroup, CachedBuild, FoundBuild, ReadOfBuild};
 pub use build_turn::{BuildQuota, BuildTurn, TurnOf};

@@ -296,15 +296,15 @@ impl Store {
             .await
             .map_err(StoreError::query(what))?;
         loop {
-            let batch = self.seal_audit(Timestamp::now()).await?;
+            let sealed = self.seal_audit(Timestamp::now(), None).await?;
             let pending: bool =
                 sqlx::query_scalar("SELECT EXISTS (SELECT FROM audit WHERE batch IS NULL AND id <= $1)")
                     .bind(newest.unwrap_or(0))
                     .fetch_one(&self.pool)
                     .await
                     .map_err(StoreError::query(what))?;
-            match batch {
-                Some(batch) if !pending => return Ok(batch),
+            match sealed {
+                Some(sealed) if !pending => return Ok(sealed.newest.batch),
                 _ => tokio::time::sleep(PAUSE).await,
             }
         }

@@ -138,7 +138,7 @@ impl Filled {
         tx.keep_facts(applier, attempt, &[fact(name)?]).await?;
         tx.commit().await?;
         store.note(&[entry(name)]).await?;
-        store.seal_audit(now).await?;
+        store.seal_audit(now, None).await?;
         store.note(&[entry(name)]).await?;
         Ok(filled)
     }

@@ -79,7 +79,8 @@ pub(crate) async fn seal_audit(hub: Hub, stop: CancellationToken) {
         last = Instant::now();
         let sealed = hub.attempt("the audit log could not be sealed", hub.audit.seal());
         let sealed = async {
-            if sealed.await.is_some() {
+            // One that never gets its turn does not work.
+            if sealed.await == Some(true) {
                 running.worked(UNSEALED);
             }
         };

@@ -35,6 +35,18 @@ export interface May {
 
 const YES: May = { allowed: true, why: '' };
 
+/** Which right is missing: for what no role gives, the hub has no reason of its own, as Kubernetes has none. */
+function needed(spec: Question): string {
+  if ('nonResourceAttributes' in spec) {
+    const { verb, path } = spec.nonResourceAttributes;
+    return `it needs the right to ${verb} ${path}`;
+  }
+  const { verb, group, resource, namespace, name } = spec.resourceAttributes;
+  const what = group ? `${resource}.${group}` : resource;
+  const which = name ? ` "${name}"` : '';
+  return `it needs the right to ${verb} ${what}${which}${namespace ? ` in the namespace ${namespace}` : ''}`;
+}
+
 const review = (spec: Question) =>
   queryOptions({
     queryKey: ['may', spec],
@@ -44,7 +56,7 @@ const review = (spec: Question) =>
         kind: 'SelfSubjectAccessReview',
         spec,
       });
-      return { allowed: status?.allowed !== false, why: status?.reason ?? '' };
+      return { allowed: status?.allowed !== false, why: status?.reason || needed(spec) };
     },
   });
 

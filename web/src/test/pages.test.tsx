@@ -162,6 +162,16 @@ describe('a Kustomization', () => {
     );
   });
 
+  test('names the right that is missing where the hub gives no reason', async () => {
+    hub({ [REVIEWS]: refuses('patch', '') });
+    show('/appliers/Kustomization/apps/shop');
+    const needed =
+      'it needs the right to patch kustomizations.kustomize.toolkit.fluxcd.io "shop" in the namespace apps';
+    expect(await screen.findByText(`You may not change it: ${needed}`)).toBeVisible();
+    const suspend = screen.getByRole('button', { name: 'Suspend' });
+    expect(suspend).toHaveAttribute('title', expect.stringContaining(needed));
+  });
+
   test('asks for a source by the right to that', async () => {
     hub({ [REVIEWS]: refuses('gitrepositories', 'RBAC: not the source') });
     show('/appliers/Kustomization/apps/shop');

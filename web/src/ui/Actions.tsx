@@ -54,7 +54,7 @@ export function Actions({
   });
   const { pending, act } = { pending: mutation.isPending, act: mutation.variables };
   const held = (what: Act): string | undefined => {
-    if (!may.allowed) return 'You may not change it';
+    if (!may.allowed) return `You may not change it: ${may.why}`;
     if (what === 'reconcile with source' && !mayFetch.allowed)
       return `You may not ask for its source: ${mayFetch.why}`;
     return suspended && what !== 'resume' ? 'It is suspended: resume it first' : undefined;

@@ -11,7 +11,7 @@ use roadstead_oidc::Token;
 use roadstead_oidc::code::{Answer, IdToken, NoTokens};
 use serde::{Deserialize, Serialize};
 
-use super::provider::Provider;
+use super::provider::{Place, Provider};
 
 const MAX_FILE: u64 = 256 * 1024;
 /// A token that ends sooner is renewed, in seconds: a request with it takes some time.
@@ -24,6 +24,9 @@ pub(super) struct Signed {
     pub(super) issuer: String,
     pub(super) client_id: String,
     pub(super) certificate_authority: Option<String>,
+    /// Not in files of versions before it was asked for.
+    #[serde(default)]
+    pub(super) discovery_url: Option<String>,
     pub(super) id_token: String,
     pub(super) refresh_token: Option<String>,
 }
@@ -141,7 +144,8 @@ fn renew(before: Signed) -> Result<Signed> {
     let again = "your sign-in has ended: sign in again with roadstead login";
     let Some(refresh) = before.refresh_token.as_deref() else { bail!("{again}") };
     crate::tls::install();
-    let provider = Provider::find(&before.issuer, before.certificate_authority.as_deref())?;
+    let (ca, discovery_url) = (before.certificate_authority.as_deref(), before.discovery_url.as_deref());
+    let provider = Provider::find(&Place { issuer: &before.issuer, ca, discovery_url })?;
     let tokens = match provider.renewed(&before.client_id, refresh)? {
         Ok(tokens) => tokens,
         Err(NoTokens::Refused(why)) => bail!("{again} (the provider says: {why})"),
@@ -176,6 +180,7 @@ mod tests {
             issuer: "https://login.test".to_owned(),
             client_id: "cli".to_owned(),
             certificate_authority: None,
+            discovery_url: None,
             id_token: format!("{}.{}.AA", part(&json!({ "alg": "ES256" })), part(&claims)),
             refresh_token: None,
         }

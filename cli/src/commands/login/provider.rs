@@ -66,11 +66,21 @@ pub(super) fn body(answer: Response) -> Result<(reqwest::StatusCode, Zeroizing<V
     Ok((status, bytes))
 }
 
+/// Where a provider is found.
+pub(super) struct Place<'a> {
+    pub(super) issuer: &'a str,
+    /// The only authorities that may vouch for its servers, as PEM.
+    pub(super) ca: Option<&'a str>,
+    /// Where it says what it is, where that is not beneath its URL.
+    pub(super) discovery_url: Option<&'a str>,
+}
+
 impl Provider {
     /// Asks the issuer where people sign in.
-    pub(super) fn find(issuer: &str, ca: Option<&str>) -> Result<Self> {
+    pub(super) fn find(&Place { issuer, ca, discovery_url }: &Place<'_>) -> Result<Self> {
         let http = client(ca)?;
-        let place = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
+        let usual = || format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
+        let place = discovery_url.map_or_else(usual, str::to_owned);
         let what = || format!("ask {place}");
         let (status, bytes) = body(http.get(&place).send().with_context(what)?)?;
         if !status.is_success() {

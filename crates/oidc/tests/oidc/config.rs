@@ -104,7 +104,7 @@ fn what_is_no_configuration_is_refused() {
             "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\n",
             "AuthenticationConfiguration",
         ),
-        ("apiVersion: apiserver.config.k8s.io/v1beta1\nkind: AuthenticationConfiguration\n", "/v1 and kind"),
+        ("apiVersion: apiserver.config.k8s.io/v1alpha1\nkind: AuthenticationConfiguration\n", "/v1 and kind"),
         (
             "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwts: []\n",
             "unknown field `jwts`",

@@ -1,11 +1,15 @@
 //! What one may do, as clients ask for it before they try; and who one is taken for.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, ensure};
 use reqwest::{Method, StatusCode};
+use roadstead_tests::eventually;
 use serde_json::{Value, json};
 
 use crate::support::{Replica, Site, client};
 
+const PATIENCE: Duration = Duration::from_secs(20);
 const MAY_I: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
 #[tokio::test]
@@ -120,6 +124,35 @@ async fn questions_that_are_none_and_masks_that_do_not_fit() -> Result<()> {
     assert_eq!(code, StatusCode::FORBIDDEN);
     let message = refused["message"].as_str().unwrap_or_default();
     assert!(message.contains(r#"User "robot" cannot impersonate resource "users""#), "{message}");
+    // Not in two steps either: who may be taken for somebody has none of the rights that one has to be taken for others.
+    let kubectl = &replica.kubectl;
+    for (may, whom) in [("robot", "joe"), ("joe", "ada")] {
+        let (role, resource) = (format!("as-{whom}"), format!("--resource-name={whom}"));
+        kubectl
+            .run(&["create", "clusterrole", &role, "--verb=impersonate", "--resource=users", &resource])
+            .await?;
+        let (role, user) = (format!("--clusterrole=as-{whom}"), format!("--user={may}"));
+        kubectl.run(&["create", "clusterrolebinding", &format!("as-{whom}"), &role, &user]).await?;
+    }
+    let itself = json!({ "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+                         "spec": { "resourceAttributes": { "verb": "get", "resource": "secrets" } } });
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let as_user = |user: &'static str| {
+        let request = client(&replica).map(|client| client.post(format!("{}{path}", replica.url)));
+        let (token, body) = (robot.expose().to_owned(), itself.clone());
+        async move {
+            let request = request?.bearer_auth(token).header("impersonate-user", user).json(&body);
+            Ok::<_, anyhow::Error>(request.send().await?.status())
+        }
+    };
+    eventually("the roles are known", PATIENCE, || async {
+        ensure!(as_user("joe").await? == StatusCode::CREATED);
+        Ok(())
+    })
+    .await?;
+    assert_eq!(as_user("ada").await?, StatusCode::FORBIDDEN);
+    // A name need not be ASCII: it has to be allowed.
+    assert_eq!(as_user("oidc:Zoë").await?, StatusCode::FORBIDDEN);
     for headers in [
         [("Impersonate-Group", "system:masters")].as_slice(),
         &[("Impersonate-User", "")],

@@ -268,6 +268,42 @@ async fn roadstead(hub: &Asked, arguments: &[&str]) -> Result<(bool, String)> {
 }
 
 #[tokio::test]
+async fn the_command_line_makes_lists_and_revokes_tokens_of_people() -> Result<()> {
+    let site = Site::new().await?;
+    let hub = hub(&site).await?;
+    let (ok, made) =
+        roadstead(&hub, &["create", "--user", "ci", "--group", "robots", "--expires-in", "1h", "--json"])
+            .await?;
+    ensure!(ok, "{made}");
+    let made: Value = serde_json::from_str(&made)?;
+    let (id, token) = (made["id"].as_str().context("an id")?, made["token"].as_str().context("a token")?);
+    let user = hub.user(token).await?;
+    ensure!(
+        user["username"] == "ci" && user["groups"] == json!(["robots", "system:authenticated"]),
+        "{user}"
+    );
+    let (ok, text) = roadstead(&hub, &["list"]).await?;
+    let listed = text.lines().find(|line| line.starts_with(id)).context("it is listed")?;
+    ensure!(ok && listed.contains("ci") && listed.contains("robots") && !text.contains(token), "{text}");
+    let (ok, text) = roadstead(&hub, &["revoke", id]).await?;
+    ensure!(ok, "{text}");
+    ends(&hub, token).await?;
+    let (ok, text) = roadstead(&hub, &["revoke", id]).await?;
+    ensure!(!ok && text.contains("not found"), "{text}");
+    // Names that look like others'.
+    for arguments in [
+        ["--user", "System:admin"].as_slice(),
+        &["--user", "ja\u{200b}ne"],
+        &["--user", "jane", "--group", "SYSTEM:masters"],
+        &["--user", "jane", "--group", "de\u{202e}v"],
+    ] {
+        let (ok, text) = roadstead(&hub, &[&["create"], arguments].concat()).await?;
+        ensure!(!ok && text.contains("not seen"), "{arguments:?}: {text}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn the_command_line_takes_tokens_back_and_makes_keys() -> Result<()> {
     let site = Site::new().await?;
     let hub = hub(&site).await?;

@@ -102,3 +102,38 @@ async fn who_is_not_known_any_more_sees_nothing_more() -> Result<()> {
     }
     Ok(())
 }
+
+#[tokio::test]
+async fn a_stream_ends_after_a_while_whatever_its_client_came_with() -> Result<()> {
+    let site = Site::new().await?;
+    let options = ApiOptions { longest_answer: Duration::from_millis(300), ..ApiOptions::default() };
+    let replica = site.replica_with(options).await?;
+    let jane = user(&replica, "jane").await?;
+    for path in [STREAM, WATCH] {
+        end(jane.opens(&replica, path).await?).await.context(path)?;
+    }
+    Ok(())
+}
+
+/// Who is taken for somebody else watches as long as both rights are there.
+#[tokio::test]
+async fn a_watch_by_impersonation_ends_with_the_right_to_impersonate() -> Result<()> {
+    let site = Site::new().await?;
+    let replica = site.replica().await?;
+    let (ada, _) = (user(&replica, "ada").await?, user(&replica, "bob").await?);
+    let opens = || async {
+        let request = client(&replica)?.get(format!("{}{WATCH}", replica.url)).bearer_auth(&ada.token);
+        let answer = request.header("impersonate-user", "bob").send().await?;
+        ensure!(answer.status() == StatusCode::OK, "{}", answer.status());
+        Ok(answer)
+    };
+    // Ada may do what a fleet-admin may, which this is not.
+    ensure!(opens().await.is_err());
+    let kubectl = &replica.kubectl;
+    kubectl.run(&["create", "clusterrole", "as-bob", "--verb=impersonate", "--resource=users"]).await?;
+    kubectl.run(&["create", "clusterrolebinding", "as-bob", "--clusterrole=as-bob", "--user=ada"]).await?;
+    eventually("the binding is known", PATIENCE, || async { opens().await.map(drop) }).await?;
+    let watch = opens().await?;
+    kubectl.run(&["delete", "clusterrolebinding", "as-bob"]).await?;
+    end(watch).await
+}

@@ -57,7 +57,7 @@ async fn tokens_without_an_end_go_on_for_thirty_days_and_say_so() -> Result<()> 
     }
     // That of the hub's own was for a day.
     ensure!(ask(&replica, &http, fresh).await?.0 == StatusCode::UNAUTHORIZED);
-    let (fresh, _) = identity.create_admin_token().await?;
+    let (fresh, _) = identity.create_admin_token("for a test").await?;
     ensure!(ask(&replica, &http, &fresh).await? == (StatusCode::OK, String::new()));
     clock.by(SignedDuration::from_hours(30 * 24));
     ensure!(ask(&replica, &http, old.expose()).await?.0 == StatusCode::UNAUTHORIZED);

@@ -347,7 +347,8 @@ async fn the_audit_log_tells_of_tokens_reads_of_secrets_and_refusals() -> Result
         json!({ "user": admin, "verb": "create", "kind": "ServiceAccount/token", "name": "robot" }),
         json!({ "user": admin, "verb": "create", "kind": "Cluster/jointoken", "name": "edge" }),
         json!({ "verb": "create", "kind": "AccessToken", "detail": "…\"bob\"" }),
-        json!({ "user": "bob", "verb": "get", "kind": "Path", "name": format!("{SECRETS}/s"), "outcome": "refused" }),
+        json!({ "user": "bob", "verb": "get", "kind": "Secret", "namespace": "default", "name": "s",
+                "outcome": "refused", "detail": "…cannot get resource \"secrets\"" }),
         json!({ "user": "system:anonymous", "verb": "login", "outcome": "refused", "times": 3 }),
         json!({ "user": "system:anonymous", "verb": "enrol", "outcome": "refused", "detail": "…is not known" }),
     ] {

@@ -101,7 +101,7 @@ async fn replica_by(
     let hub = Hub::open(store, clock, options).await?;
     hub.objects.bootstrap().await?;
     let identity = hub.pki().serving_identity(&["127.0.0.1".to_owned()], hub.now())?;
-    let token = hub.identity.create_admin_token().await?.0.to_string();
+    let token = hub.identity.create_admin_token("for a test").await?.0.to_string();
     let stop = CancellationToken::new();
     let (served, stopped) = (hub.clone(), stop.clone());
     tokio::spawn(async move { roadstead_hub_api::serve(served, listener, &identity, api, stopped).await });

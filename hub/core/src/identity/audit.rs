@@ -7,13 +7,12 @@ mod refusals;
 mod repeats;
 mod stream;
 
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use roadstead_api::KindId;
-use roadstead_hub_store::{AuditCheck, Store};
+use roadstead_hub_store::{AuditCheck, SeenBatch, Store};
 use roadstead_model::{AuditEntry, AuditFilter};
 use serde::Serialize;
 use serde_json::Value;
@@ -103,10 +102,18 @@ pub struct AuditLog {
     refusals: Refusals,
     repeats: Repeats,
     allowance: Allowance,
-    /// The newest batch that this process has seen.
-    newest_batch: AtomicI64,
+    /// The newest batch that this process has seen, and whether one of those was gone later on.
+    seen: Mutex<Seen>,
     streams: Arc<Streams>,
     meters: Arc<Meters>,
+}
+
+/// What a process remembers of the log, so that nobody takes it away unseen.
+#[derive(Clone, Default)]
+struct Seen {
+    newest: Option<SeenBatch>,
+    /// What is wrong; said until the process ends.
+    gone: Option<String>,
 }
 
 /// Where else entries go, as they are written.
@@ -133,7 +140,7 @@ impl AuditLog {
             refusals: Refusals::default(),
             repeats: Repeats::default(),
             allowance: Allowance::default(),
-            newest_batch: AtomicI64::default(),
+            seen: Mutex::default(),
             streams: Arc::default(),
             meters: Arc::clone(&context.meters),
         }
@@ -147,12 +154,15 @@ impl AuditLog {
     /// Writes down what was counted: what was refused since the last time, and what was repeated and whose time is over, or all of it.
     ///
     /// # Errors
-    /// Where the database fails: then it is lost.
+    /// Where the database fails: then it is written the next time, as far as there is room for it to wait.
     pub async fn write_counted(&self, all: bool) -> Result<(), HubError> {
         let mut entries = self.refusals.take();
         entries.extend(self.repeats.take(self.clock.now(), all));
-        if !entries.is_empty() {
-            self.store.note(&entries).await?;
+        if !entries.is_empty()
+            && let Err(error) = self.store.note(&entries).await
+        {
+            self.refusals.put_back(entries);
+            return Err(error.into());
         }
         Ok(())
     }
@@ -292,23 +302,32 @@ impl AuditLog {
         self.store.take_unsealed()
     }
 
-    /// Seals what came into the log.
+    /// Seals what came into the log. Returns false where another replica is at it.
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn seal(&self) -> Result<(), HubError> {
-        if let Some(newest) = self.store.seal_audit(self.clock.now()).await? {
-            let known = self.newest_batch.fetch_max(newest, Ordering::Relaxed);
-            if known > newest {
-                tracing::error!(
-                    known,
-                    newest,
-                    "the audit log's newest batches are gone: they were removed from the database, or a backup was restored"
-                );
-                self.newest_batch.store(newest, Ordering::Relaxed);
-            }
+    pub async fn seal(&self) -> Result<bool, HubError> {
+        let before = self.seen().newest.clone();
+        let Some(sealed) = self.store.seal_audit(self.clock.now(), before.as_ref()).await? else {
+            return Ok(false);
+        };
+        let mut seen = self.seen();
+        if let (false, Some(before)) = (sealed.knows_before, &before) {
+            let what = format!(
+                "batch {}, which this replica has seen, is gone or is another one: it was removed from the database, or a backup was \
+                 restored",
+                before.batch
+            );
+            tracing::error!("the audit log was changed: {what}");
+            seen.gone.get_or_insert(what);
         }
-        Ok(())
+        seen.newest = Some(sealed.newest);
+        Ok(true)
+    }
+
+    /// A panic while it is held leaves what was seen before.
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Seals what came into the log, and drops what is too old to be kept.
@@ -352,7 +371,9 @@ impl AuditLog {
         authorize_path(who, "get", "/fleet/v1/audit/check")?;
         let AuditCheck { batches, newest, entries, pending, unsealed, mut problems } =
             self.store.check_audit().await?;
-        let known = self.newest_batch.load(Ordering::Relaxed);
+        let seen = self.seen().clone();
+        problems.extend(seen.gone);
+        let known = seen.newest.map_or(0, |known| known.batch);
         if known > newest {
             problems.push(format!("batches {} to {known} were stored and are missing", newest + 1));
         }

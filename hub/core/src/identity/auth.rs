@@ -23,6 +23,7 @@ use crate::context::Context;
 use crate::identity::TokenOrder;
 use crate::identity::accounts::Accounts;
 use crate::identity::fixed;
+use crate::identity::impersonate::Behind;
 use crate::identity::issuers::Issuers;
 use crate::identity::old_tokens::OldTokenUses;
 use crate::identity::permissions::{AllowedRules, Granted, Permissions};
@@ -54,6 +55,8 @@ pub struct Identity {
     pub impersonator: Option<String>,
     /// Where the request comes from, for the record.
     pub origin: AuditOrigin,
+    /// The same, with what was asked for: what began with it ends with the right to it.
+    pub(super) behind: Option<Arc<Behind>>,
     /// What this one came with, where that is to be replaced.
     pub old_token: Option<OldToken>,
     /// The stored roles and bindings; none where nothing is allowed by them.
@@ -70,6 +73,7 @@ impl Identity {
             groups,
             extra: BTreeMap::new(),
             impersonator: None,
+            behind: None,
             origin: AuditOrigin::default(),
             old_token: None,
             permissions: Granted::default(),
@@ -270,9 +274,23 @@ impl Identity {
 
     /// Ends when this identity may no longer do this with objects of a kind; never as long as it may.
     pub async fn until_refused(&self, verb: &str, kind: &Kind, namespace: &str, name: &str) {
+        let refused = self.until(|| self.authorize(verb, kind, "", namespace, name).is_err());
+        match &self.behind {
+            None => refused.await,
+            Some(behind) => {
+                tokio::select! {
+                    () = refused => {}
+                    () = behind.who.until(|| behind.may_be().is_err()) => {}
+                }
+            }
+        }
+    }
+
+    /// Ends once this holds, which is looked at whenever roles or bindings change.
+    async fn until(&self, holds: impl Fn() -> bool) {
         let Some(permissions) = self.permissions.of(self) else { return std::future::pending().await };
         let mut changes = permissions.changes();
-        while self.authorize(verb, kind, "", namespace, name).is_ok() {
+        while !holds() {
             if changes.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -451,7 +469,7 @@ impl Authenticator {
             tokens: Arc::clone(tokens),
             issuers: Issuers::new(context),
             accounts: Accounts::new(context),
-            old_tokens: OldTokenUses::default(),
+            old_tokens: OldTokenUses::new(&context.meters),
             permissions: Arc::new(Permissions::new(context)),
         }
     }
@@ -513,12 +531,12 @@ impl Authenticator {
         self.tokens.was_good(&self.store, token, now) || self.accounts.was_good(token, now)
     }
 
-    /// Makes an administrator's token: one that may do all, for a day. Says when it ends.
+    /// Makes an administrator's token: one that may do all, for a day. Says when it ends; `why` goes into the audit log.
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn create_admin_token(&self) -> Result<(Zeroizing<String>, Timestamp), HubError> {
-        let order = TokenOrder { lasts: Some(ADMIN_LIFE), ..TokenOrder::default() };
+    pub async fn create_admin_token(&self, why: &str) -> Result<(Zeroizing<String>, Timestamp), HubError> {
+        let order = TokenOrder { lasts: Some(ADMIN_LIFE), why: why.to_owned(), ..TokenOrder::default() };
         let made = self.order_token(&Identity::hub(), order).await?;
         Ok((Zeroizing::new(made.token.expose().to_owned()), made.expires))
     }
@@ -539,6 +557,6 @@ impl Authenticator {
         groups: &[String],
         expires_at: Option<Timestamp>,
     ) -> Result<TokenText, HubError> {
-        Ok(self.make_token(&Identity::hub(), username, groups, expires_at).await?.1)
+        Ok(self.make_token(&Identity::hub(), (username, groups), expires_at, "").await?.1)
     }
 }

@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use roadstead_api::FieldError;
 use roadstead_hub_store::{TokenHash, TokenInfo, TokenText};
 use roadstead_model::AuditEntry;
+use roadstead_oidc::{check_name, is_reserved};
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -32,6 +33,8 @@ pub struct TokenOrder {
     pub groups: Vec<String>,
     /// How long; 90 days where nothing is said, and 366 at most.
     pub lasts: Option<Duration>,
+    /// What else is to stand in the audit log: how it came about, where that is not by a request.
+    pub why: String,
 }
 
 /// A token that was made.
@@ -99,15 +102,15 @@ impl Authenticator {
             let why = "want 10 minutes to 366 days";
             causes.push(FieldError::invalid("expirationSeconds", &lasts.as_secs().into(), why));
         }
-        let sound = |name: &str| name.len() <= MAX_NAME && !name.chars().any(char::is_control);
-        if !sound(&order.username) || order.username.starts_with("system:") {
-            let why = "must be a name of at most 253 bytes that does not begin with system:";
+        let sound = |name: &str| name.len() <= MAX_NAME && check_name("name", name).is_ok();
+        if !sound(&order.username) || is_reserved(&order.username) {
+            let why = "must be a name of at most 253 bytes, without characters that are not seen, that does not begin with system:";
             causes.push(FieldError::invalid("username", &order.username.as_str().into(), why));
         }
         if order.groups.len() > MAX_GROUPS
-            || !order.groups.iter().all(|group| sound(group) && !group.is_empty())
+            || !order.groups.iter().all(|group| sound(group) && !group.is_empty() && !is_disguised(group))
         {
-            let why = "want at most 32 names of at most 253 bytes";
+            let why = "want at most 32 names of at most 253 bytes, without characters that are not seen";
             causes.push(FieldError::invalid("groups", &order.groups.clone().into(), why));
         }
         if !causes.is_empty() {
@@ -122,7 +125,7 @@ impl Authenticator {
         // A token of somebody is to be able to act as them.
         may_be(who, username, &groups)?;
         let expires = self.clock.now() + SignedDuration::try_from(lasts).unwrap_or(SignedDuration::MAX);
-        let (id, token) = self.make_token(who, username, &groups, Some(expires)).await?;
+        let (id, token) = self.make_token(who, (username, &groups), Some(expires), &order.why).await?;
         Ok(MadeToken { id: id.to_string(), token, expires })
     }
 
@@ -130,13 +133,14 @@ impl Authenticator {
     pub(crate) async fn make_token(
         &self,
         who: &Identity,
-        username: &str,
-        groups: &[String],
+        (username, groups): (&str, &[String]),
         expires: Option<Timestamp>,
+        why: &str,
     ) -> Result<(Uuid, TokenText), HubError> {
         let (id, token) = self.store.create_token(username, groups, expires, None).await?;
         let until = expires.map_or("for ever".to_owned(), |at| format!("until {at}"));
-        let detail = format!("stands for {username:?} with groups {groups:?} {until}");
+        let why = if why.is_empty() { String::new() } else { format!(", {why}") };
+        let detail = format!("stands for {username:?} with groups {groups:?} {until}{why}");
         self.store.note(&[about_token(who, "create", id, detail)]).await?;
         Ok((id, token))
     }
@@ -172,6 +176,11 @@ impl Authenticator {
     pub async fn token_end(&self, token: &str) -> Result<Option<Option<Timestamp>>, HubError> {
         Ok(self.store.token_user(&TokenHash::of(token), self.clock.now()).await?.map(|user| user.expires_at))
     }
+}
+
+/// Whether a name looks like one of Kubernetes' own groups and is another.
+fn is_disguised(group: &str) -> bool {
+    is_reserved(group) && !group.starts_with("system:")
 }
 
 fn about_token(who: &Identity, verb: &str, id: Uuid, detail: String) -> AuditEntry {

@@ -37,10 +37,31 @@ pub(super) static OWN: LazyLock<Vec<PolicyRule>> = LazyLock::new(|| {
         "/readyz/*",
         "/version",
     ];
+    // Of each of these everybody sees what they may see.
+    let views = [
+        "/fleet/v1/openapi.json",
+        "/fleet/v1/clusters",
+        "/fleet/v1/health",
+        "/fleet/v1/appliers",
+        "/fleet/v1/appliers/*",
+        "/fleet/v1/kustomizations",
+        "/fleet/v1/sources",
+        "/fleet/v1/sources/*",
+        "/fleet/v1/events",
+        "/fleet/v1/inventory",
+        "/fleet/v1/namespaces/*",
+        "/fleet/v1/reconciliations",
+        "/fleet/v1/drift",
+        "/fleet/v1/drift/objects",
+        "/fleet/v1/deliveries",
+        "/fleet/v1/incidents",
+        "/fleet/v1/changes",
+    ];
     vec![
         resources("create", "authentication.k8s.io", &["selfsubjectreviews"]),
         resources("create", "authorization.k8s.io", &reviews),
         paths("get", &served),
+        paths("get", &views),
     ]
 });
 

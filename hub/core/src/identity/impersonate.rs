@@ -1,6 +1,7 @@
 //! To be taken for somebody else (`kubectl --as`): each part of the other identity needs a right of its own.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use roadstead_api::rules::{is_dns_label, is_dns_subdomain};
 use roadstead_rbac::Resource;
@@ -25,13 +26,21 @@ pub struct Impersonation {
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-impl Authenticator {
-    /// Whom somebody is taken for from here on.
+/// Who asked to be taken for whom.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Behind {
+    pub(super) who: Identity,
+    wanted: Impersonation,
+}
+
+impl Behind {
+    /// Whether that is allowed.
     ///
     /// # Errors
-    /// [`HubError::Forbidden`] where that one may not be taken for the other, as Kubernetes says it.
-    pub async fn impersonate(&self, who: Identity, wanted: Impersonation) -> Result<Identity, HubError> {
-        may_be(&who, &wanted.user, &wanted.groups)?;
+    /// [`HubError::Forbidden`], as Kubernetes says it.
+    pub(super) fn may_be(&self) -> Result<(), HubError> {
+        let Self { who, wanted } = self;
+        may_be(who, &wanted.user, &wanted.groups)?;
         for (key, values) in &wanted.extra {
             for name in values {
                 let (resource, subresource) = ("userextras", key.as_str());
@@ -51,6 +60,19 @@ impl Authenticator {
                 ..impersonate("authentication.k8s.io")
             })?;
         }
+        Ok(())
+    }
+}
+
+impl Authenticator {
+    /// Whom somebody is taken for from here on.
+    ///
+    /// # Errors
+    /// [`HubError::Forbidden`] where that one may not be taken for the other, as Kubernetes says it.
+    pub async fn impersonate(&self, who: Identity, wanted: Impersonation) -> Result<Identity, HubError> {
+        let behind = Behind { who, wanted };
+        behind.may_be()?;
+        let Behind { who, wanted } = behind.clone();
         let mut taken = match account(&wanted.user) {
             Some((namespace, name)) if wanted.groups.is_empty() => account_user(namespace, name),
             _ => Identity::user(&wanted.user, wanted.groups),
@@ -65,6 +87,7 @@ impl Authenticator {
         (taken.uid, taken.extra) = (wanted.uid, wanted.extra);
         (taken.impersonator, taken.origin) = (Some(who.username), who.origin);
         taken.old_token = who.old_token;
+        taken.behind = Some(Arc::new(behind));
         self.permitted(taken).await
     }
 

@@ -87,6 +87,11 @@ impl Issuers {
         self.configuration.issuers().get(self.configuration.issuer(issuer)?)?.certificate_authority()
     }
 
+    /// Where one of them says what it is, where that is another place than the usual one.
+    pub(super) fn other_discovery(&self, issuer: &str) -> Option<&str> {
+        self.configuration.issuers().get(self.configuration.issuer(issuer)?)?.other_discovery_url()
+    }
+
     /// Whether a text may be a token of one of them: the hub's own tokens have another form.
     pub(crate) fn may_know(&self, text: &str) -> bool {
         !self.publishers.is_empty() && Token::is_like(text)

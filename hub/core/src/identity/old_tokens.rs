@@ -1,29 +1,33 @@
 //! Tokens of versions that made such without an end: they were given one, and until then their uses are counted and told.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
+use prometheus_client::metrics::counter::Counter;
 
 use crate::HubError;
 use crate::identity::Authenticator;
 use crate::identity::issuers::Told;
 use crate::identity::tokens::OldToken;
+use crate::meters::Meters;
 
 /// After an upgrade they go on for so long.
 const GRACE: SignedDuration = SignedDuration::from_hours(30 * 24);
 
 /// Their uses since the start of the process.
-#[derive(Default)]
 pub(super) struct OldTokenUses {
-    count: AtomicU64,
+    count: Counter,
     told: Mutex<Told>,
 }
 
 impl OldTokenUses {
+    pub(super) fn new(meters: &Meters) -> Self {
+        Self { count: meters.old_tokens(), told: Mutex::default() }
+    }
+
     /// Counts one. Of many in a minute only some are told.
     pub(super) fn count(&self, token: &OldToken, username: &str, now: Timestamp) {
-        let uses = self.count.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        let uses = self.count.inc().saturating_add(1);
         let told = self.told.lock().unwrap_or_else(PoisonError::into_inner).tell(now);
         if let Some(untold) = told {
             let until = token.until.map(|until| until.to_string()).unwrap_or_default();
@@ -40,7 +44,7 @@ impl OldTokenUses {
     }
 
     pub(super) fn uses(&self) -> u64 {
-        self.count.load(Ordering::Relaxed)
+        self.count.get()
     }
 }
 

@@ -116,6 +116,9 @@ impl SignIn {
                 certificate_authority: program
                     .and_then(|_| self.identity.issuers.authority(provider.issuer()))
                     .map(str::to_owned),
+                discovery_url: program
+                    .and_then(|_| self.identity.issuers.other_discovery(provider.issuer()))
+                    .map(str::to_owned),
             }
         };
         self.options.configuration.providers().iter().enumerate().map(offered).collect()
@@ -323,6 +326,10 @@ impl SignIn {
             self.store.unused_sign_in_session(&TokenHash::of(cookie), now, self.unused_since(now)).await?;
         let kept = found.and_then(|found| Kept::from_bytes(&found.kept));
         let Some(kept) = kept.filter(|kept| now.as_second() < kept.ends) else { return Ok(false) };
+        // What nothing renews ends the session with its own end.
+        if kept.refresh.is_none() && kept.token_ends.is_some_and(|end| end <= now.as_second()) {
+            return Ok(false);
+        }
         // What a provider gave is renewed when somebody does something; what this hub gave may have been taken back.
         if !self.identity.was_given_out(&kept.token) {
             return Ok(true);

@@ -97,7 +97,7 @@ impl Site {
         tokio::spawn(
             async move { roadstead_hub_link::serve(served, listener, &identity, link, stopped).await },
         );
-        let who = hub.identity.authenticate(&hub.identity.create_admin_token().await?.0).await?;
+        let who = hub.identity.authenticate(&hub.identity.create_admin_token("for a test").await?.0).await?;
         Ok(Self { hub, store, link: address, who, _database: database, _stop: stop.drop_guard() })
     }
 

@@ -26,10 +26,22 @@ struct Batch {
     mac: Vec<u8>,
 }
 
+/// A batch that somebody has seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeenBatch {
+    /// Its number.
+    pub batch: i64,
+    /// Its MAC.
+    pub mac: Vec<u8>,
+}
+
 /// What sealing came to.
-struct Sealed {
-    /// The newest batch.
-    newest: i64,
+#[derive(Debug)]
+pub struct SealedAudit {
+    /// The newest batch; its number is 0 where there is none.
+    pub newest: SeenBatch,
+    /// The batch that was seen before is as it was, or was dropped for its age.
+    pub knows_before: bool,
     /// There may be more entries than one batch takes.
     full: bool,
 }
@@ -39,7 +51,29 @@ struct Sealed {
 pub(super) struct Trimmed {
     pub(super) batch: i64,
     mac: Option<Vec<u8>>,
+    /// The highest number of an entry in it and in those before; none where an older version dropped them.
+    pub(super) last: Option<i64>,
 }
+
+/// What was dropped for its age, as it is stored.
+#[derive(FromRow)]
+pub(crate) struct StoredTrimmed {
+    pub(crate) batch: i64,
+    pub(crate) batch_mac: Option<Vec<u8>>,
+    pub(crate) last_entry: Option<i64>,
+    pub(crate) mac: Vec<u8>,
+}
+
+impl StoredTrimmed {
+    /// What its MAC may be over: a version that does not know of the last entry leaves what another one wrote there.
+    pub(crate) fn rows(&self) -> [(Row, Option<i64>); 2] {
+        let mac = self.batch_mac.as_deref();
+        let last = self.last_entry;
+        [(trimmed_row(self.batch, mac, last), last), (trimmed_row(self.batch, mac, None), None)]
+    }
+}
+
+pub(crate) const TRIMMED: &str = "SELECT batch, batch_mac, last_entry, mac FROM audit_trimmed";
 
 /// Batches that are read at once.
 const PART: i64 = 1_000;
@@ -57,20 +91,41 @@ async fn batches(tx: &mut PgConnection, from: i64) -> Result<Vec<Batch>, StoreEr
 }
 
 impl Store {
-    /// Seals what is in no batch yet. Returns the newest batch; none where another replica is at it.
+    /// Seals what is in no batch yet, and looks for the newest batch that the caller has seen. None where another replica is at it.
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn seal_audit(&self, now: Timestamp) -> Result<Option<i64>, StoreError> {
-        let sealed = self.seal_batch(now).await;
-        if !matches!(sealed, Ok(Some(Sealed { full: false, .. }))) {
+    pub async fn seal_audit(
+        &self,
+        now: Timestamp,
+        before: Option<&SeenBatch>,
+    ) -> Result<Option<SealedAudit>, StoreError> {
+        let sealed = self.seal_batch(now, before).await;
+        if !matches!(sealed, Ok(Some(SealedAudit { full: false, .. }))) {
             // Another replica may have looked before this one's entries were there.
             self.written.are_there(Vec::new());
         }
-        Ok(sealed?.map(|sealed| sealed.newest))
+        sealed
     }
 
-    async fn seal_batch(&self, now: Timestamp) -> Result<Option<Sealed>, StoreError> {
+    /// Whether a batch is as it was seen. One that was dropped for its age is missed by nobody.
+    async fn is_as_seen(&self, tx: &mut PgConnection, seen: &SeenBatch) -> Result<bool, StoreError> {
+        let found: Option<Vec<u8>> = sqlx::query_scalar("SELECT mac FROM audit_batch WHERE batch = $1")
+            .bind(seen.batch)
+            .fetch_optional(&mut *tx)
+            .await
+            .map_err(StoreError::query("look for a batch of the audit log"))?;
+        match found {
+            Some(mac) => Ok(mac == seen.mac),
+            None => Ok(self.trimmed(tx, &mut AuditCheck::default()).await?.batch >= seen.batch),
+        }
+    }
+
+    async fn seal_batch(
+        &self,
+        now: Timestamp,
+        before_this: Option<&SeenBatch>,
+    ) -> Result<Option<SealedAudit>, StoreError> {
         let what = "seal the audit log";
         let mut tx = self.pool.begin().await.map_err(StoreError::query(what))?;
         if !hold(&mut tx).await? {
@@ -82,6 +137,10 @@ impl Store {
                 .await
                 .map_err(StoreError::query(what))?;
         let (last, before) = last.unwrap_or_default();
+        let knows_before = match before_this {
+            Some(seen) if seen.batch > 0 => self.is_as_seen(&mut tx, seen).await?,
+            _ => true,
+        };
         let batch = last + 1;
         let sealed: Vec<(i64, Option<Vec<u8>>)> = sqlx::query_as(
             "UPDATE audit SET batch = $1 WHERE id IN (SELECT id FROM audit WHERE batch IS NULL ORDER BY id LIMIT $2) \
@@ -93,11 +152,16 @@ impl Store {
         .await
         .map_err(StoreError::query(what))?;
         if sealed.is_empty() {
-            return Ok(Some(Sealed { newest: last, full: false }));
+            return Ok(Some(SealedAudit {
+                newest: SeenBatch { batch: last, mac: before },
+                knows_before,
+                full: false,
+            }));
         }
         let entries = i64::try_from(sealed.len()).unwrap_or(i64::MAX);
         let digest = digest_of(sealed);
         let sealed_at = to_sql(now);
+        let mac = self.sealer.sign(&batch_row(batch, sealed_at, entries, &digest, &before));
         sqlx::query(
             "INSERT INTO audit_batch (batch, sealed_at, entries, digest, mac) VALUES ($1, $2, $3, $4, $5)",
         )
@@ -105,12 +169,12 @@ impl Store {
         .bind(sealed_at)
         .bind(entries)
         .bind(&digest)
-        .bind(self.sealer.sign(&batch_row(batch, sealed_at, entries, &digest, &before)))
+        .bind(&mac)
         .execute(&mut *tx)
         .await
         .map_err(StoreError::query(what))?;
         tx.commit().await.map_err(StoreError::query(what))?;
-        Ok(Some(Sealed { newest: batch, full: entries >= BATCH }))
+        Ok(Some(SealedAudit { newest: SeenBatch { batch, mac }, knows_before, full: entries >= BATCH }))
     }
 
     /// Drops what was sealed before then. Returns how many entries.
@@ -133,6 +197,15 @@ impl Store {
             .rows_affected();
         let mut dropped = 0;
         if let Some((upto, mac)) = self.batches_before(&mut tx, before).await? {
+            let last: Option<i64> =
+                sqlx::query_scalar("SELECT max(id) FROM audit WHERE batch > 0 AND batch <= $1")
+                    .bind(upto)
+                    .fetch_one(&mut *tx)
+                    .await
+                    .map_err(StoreError::query(what))?;
+            // No lower than what was dropped before.
+            let earlier = self.trimmed(&mut tx, &mut AuditCheck::default()).await?.last;
+            let last = last.max(earlier);
             dropped = sqlx::query("DELETE FROM audit WHERE batch > 0 AND batch <= $1")
                 .bind(upto)
                 .execute(&mut *tx)
@@ -146,12 +219,13 @@ impl Store {
                 .await
                 .map_err(StoreError::query(what))?;
             sqlx::query(
-                "INSERT INTO audit_trimmed (batch, batch_mac, mac) VALUES ($1, $2, $3) \
-                 ON CONFLICT (one) DO UPDATE SET batch = $1, batch_mac = $2, mac = $3",
+                "INSERT INTO audit_trimmed (batch, batch_mac, last_entry, mac) VALUES ($1, $2, $3, $4) \
+                 ON CONFLICT (one) DO UPDATE SET batch = $1, batch_mac = $2, last_entry = $3, mac = $4",
             )
             .bind(upto)
             .bind(&mac)
-            .bind(self.sealer.sign(&trimmed_row(upto, Some(&mac))))
+            .bind(last)
+            .bind(self.sealer.sign(&trimmed_row(upto, Some(&mac), last)))
             .execute(&mut *tx)
             .await
             .map_err(StoreError::query(what))?;
@@ -218,17 +292,19 @@ impl Store {
         tx: &mut PgConnection,
         check: &mut AuditCheck,
     ) -> Result<Trimmed, StoreError> {
-        let said: Option<(i64, Option<Vec<u8>>, Vec<u8>)> =
-            sqlx::query_as("SELECT batch, batch_mac, mac FROM audit_trimmed")
-                .fetch_optional(tx)
-                .await
-                .map_err(StoreError::query("read what was dropped of the audit log"))?;
-        let Some((batch, batch_mac, mac)) = said else { return Ok(Trimmed::default()) };
-        if self.sealer.bears(&trimmed_row(batch, batch_mac.as_deref()), Some(&mac)) {
-            return Ok(Trimmed { batch, mac: batch_mac });
+        let said: Option<StoredTrimmed> = sqlx::query_as(TRIMMED)
+            .fetch_optional(tx)
+            .await
+            .map_err(StoreError::query("read what was dropped of the audit log"))?;
+        let Some(said) = said else { return Ok(Trimmed::default()) };
+        for (row, last) in said.rows() {
+            if self.sealer.bears(&row, Some(&said.mac)) {
+                return Ok(Trimmed { batch: said.batch, mac: said.batch_mac, last });
+            }
         }
         check.problem(format!(
-            "the record that batches up to {batch} were dropped for their age was not written by a hub with this key"
+            "the record that batches up to {} were dropped for their age was not written by a hub with this key",
+            said.batch
         ));
         Ok(Trimmed::default())
     }
@@ -370,11 +446,15 @@ fn batch_row(batch: i64, sealed_at: OffsetDateTime, entries: i64, digest: &[u8],
     Row::of("audit_batch").number(batch).time(sealed_at).number(entries).bytes(digest).bytes(before)
 }
 
-pub(crate) fn trimmed_row(batch: i64, batch_mac: Option<&[u8]>) -> Row {
+fn trimmed_row(batch: i64, batch_mac: Option<&[u8]>, last_entry: Option<i64>) -> Row {
     let row = Row::of("audit_trimmed").number(batch);
     // Versions that did not verify what they dropped signed the number alone.
-    match batch_mac {
+    let row = match batch_mac {
         Some(mac) => row.bytes(mac),
+        None => row,
+    };
+    match last_entry {
+        Some(last) => row.number(last),
         None => row,
     }
 }

@@ -8,6 +8,7 @@ use sqlx::FromRow;
 use time::OffsetDateTime;
 
 use super::AuditCheck;
+use super::batches::Trimmed;
 use crate::mac::Row;
 use crate::time::{from_sql, to_sql};
 use crate::{Store, StoreError};
@@ -84,7 +85,7 @@ impl Store {
             .await
             .map_err(StoreError::query(what))?;
         let mut check = AuditCheck::default();
-        let trimmed = self.trimmed(&mut tx, &mut check).await?.batch;
+        let Trimmed { batch: trimmed, last: dropped, .. } = self.trimmed(&mut tx, &mut check).await?;
         let newest: Option<i64> = sqlx::query_scalar("SELECT max(batch) FROM audit_batch")
             .fetch_one(&mut *tx)
             .await
@@ -120,8 +121,10 @@ impl Store {
             match present.get(id) {
                 Some(found) if found.as_ref() == Some(mac) => {}
                 Some(_) => check.problem(format!("entry {id} of {at} is another one than was told")),
-                // What was dropped for its age is not missed: the batches that it was in are checked by their numbers.
-                None if dropped_until.is_some_and(|until| *at <= until) => {}
+                // What was dropped for its age is not missed: the batches that it was in are checked by their numbers. Where an older
+                // version dropped it, it is only known until when.
+                None if dropped.is_some_and(|last| *id <= last) => {}
+                None if dropped.is_none() && dropped_until.is_some_and(|until| *at <= until) => {}
                 None => check.problem(format!("entry {id} of {at} is missing")),
             }
         }

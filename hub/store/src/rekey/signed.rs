@@ -4,9 +4,9 @@ use sqlx::PgPool;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::audit::trimmed_row;
+use crate::audit::{StoredTrimmed, TRIMMED};
 use crate::mac::Row;
-use crate::{KeyId, Store, StoreError, agent, cluster, dispatched, token};
+use crate::{KeyId, Sealer, Store, StoreError, agent, cluster, dispatched, token};
 
 const WHAT: &str = "sign rows again";
 
@@ -51,13 +51,19 @@ impl Table {
     }
 
     /// Rows behind `after`.
-    async fn rows(self, pool: &PgPool, after: Uuid, most: i64) -> Result<Vec<Signed>, StoreError> {
+    async fn rows(
+        self,
+        pool: &PgPool,
+        sealer: &Sealer,
+        after: Uuid,
+        most: i64,
+    ) -> Result<Vec<Signed>, StoreError> {
         match self {
             Self::Access => access_tokens(pool, after, most).await,
             Self::Join => join_tokens(pool, after, most).await,
             Self::Orders => orders(pool, after, most).await,
             Self::Dispatches => dispatches(pool, after, most).await,
-            Self::Trimmed if after.is_nil() => trimmed(pool).await,
+            Self::Trimmed if after.is_nil() => trimmed(pool, sealer).await,
             Self::Trimmed => Ok(Vec::new()),
         }
         .map_err(StoreError::query(WHAT))
@@ -126,14 +132,13 @@ async fn dispatches(pool: &PgPool, after: Uuid, most: i64) -> Result<Vec<Signed>
     Ok(rows.into_iter().map(|row| (row.applier, row.row(), row.mac)).collect())
 }
 
-async fn trimmed(pool: &PgPool) -> Result<Vec<Signed>, sqlx::Error> {
-    let row: Option<(i64, Option<Vec<u8>>, Vec<u8>)> =
-        sqlx::query_as("SELECT batch, batch_mac, mac FROM audit_trimmed").fetch_optional(pool).await?;
+async fn trimmed(pool: &PgPool, sealer: &Sealer) -> Result<Vec<Signed>, sqlx::Error> {
+    let row: Option<StoredTrimmed> = sqlx::query_as(TRIMMED).fetch_optional(pool).await?;
+    let Some(row) = row else { return Ok(Vec::new()) };
+    let [(whole, _), (older, _)] = row.rows();
+    let said = if sealer.bears(&older, Some(&row.mac)) { older } else { whole };
     // The only row: any number that is behind the first does.
-    let signed = |(batch, batch_mac, mac): (i64, Option<Vec<u8>>, Vec<u8>)| {
-        (Uuid::max(), trimmed_row(batch, batch_mac.as_deref()), Some(mac))
-    };
-    Ok(row.map(signed).into_iter().collect())
+    Ok(vec![(Uuid::max(), said, Some(row.mac))])
 }
 
 impl Store {
@@ -147,7 +152,7 @@ impl Store {
         after: Uuid,
         most: i64,
     ) -> Result<(u64, Option<Uuid>), StoreError> {
-        let rows = table.rows(&self.pool, after, most).await?;
+        let rows = table.rows(&self.pool, &self.sealer, after, most).await?;
         let Some(last) = rows.last().map(|(id, ..)| *id) else { return Ok((0, None)) };
         let (writer, mut fresh) = (self.sealer.writer(), 0);
         for (id, row, mac) in rows {
@@ -165,7 +170,7 @@ impl Store {
     pub(super) async fn signers(&self, table: Table, most: i64) -> Result<Vec<Option<KeyId>>, StoreError> {
         let (mut after, mut signers) = (Uuid::nil(), Vec::new());
         loop {
-            let rows = table.rows(&self.pool, after, most).await?;
+            let rows = table.rows(&self.pool, &self.sealer, after, most).await?;
             let Some(last) = rows.last().map(|(id, ..)| *id) else { return Ok(signers) };
             after = last;
             let signer = |(_, row, mac): Signed| self.sealer.signer_of(&row, mac.as_deref());

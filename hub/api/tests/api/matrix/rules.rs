@@ -49,6 +49,7 @@ pub(super) async fn check(rows: &[Row], hub: &Hub) -> Result<()> {
             masters(row),
             more_is_not_less(row),
             as_decided(row, hub).await,
+            as_decided_by_path(row, hub).await,
         ];
         broken.extend(found.into_iter().filter_map(|one| one.err().map(|error| error.to_string())));
     }
@@ -206,5 +207,24 @@ async fn as_decided(row: &Row, hub: &Hub) -> Result<()> {
         let answer = row.of(column);
         ensure!(passes(row, column) == may, "{column} {}: {} {}", row.key(), answer.status, answer.text);
     }
+    Ok(())
+}
+
+/// So it is of what is served at a path and is no object: who may not, as `kubectl auth can-i get PATH` says, is refused.
+async fn as_decided_by_path(row: &Row, hub: &Hub) -> Result<()> {
+    if row.route.objects.is_some() || row.route.method != "GET" || is_open(row) {
+        return Ok(());
+    }
+    let path = row.route.path.replace(['{', '}'], "");
+    for column in COLUMNS.iter().filter(|column| !matches!(**column, "none" | "foreign" | "master")) {
+        let groups = vec!["system:authenticated".to_owned()];
+        let somebody = hub.identity.somebody(column, groups).await?;
+        let may = somebody.may(&Attributes::Path { verb: "get", path: &path });
+        let answer = row.of(column);
+        // Of objects less may be shown than the path alone allows.
+        ensure!(may || !passes(row, column), "{column} {}: {} {}", row.key(), answer.status, answer.text);
+    }
+    let anonymous = hub.identity.anonymous().await?;
+    ensure!(!anonymous.may(&Attributes::Path { verb: "get", path: &path }), "anonymous: {}", row.key());
     Ok(())
 }

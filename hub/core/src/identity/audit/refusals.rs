@@ -10,9 +10,9 @@ use super::shorten;
 
 /// Different refusals that are told apart between two writes. What comes beyond is counted only, so that whoever is refused
 /// all the time fills neither the memory nor the log.
-const TOLD_APART: usize = 64;
+const TOLD_APART: usize = 2_048;
 /// Of these, one user's: whoever is refused chooses what he is refused, and hides nobody else by that.
-const OF_ONE_USER: usize = 8;
+const OF_ONE_USER: usize = 64;
 /// Said of what is beyond what is told apart.
 const TOO_MANY: &str = "refused, too many to be recorded one by one";
 /// What was refused since it was written down last, and how often.
@@ -21,8 +21,12 @@ pub(super) struct Refusals(Mutex<Counted>);
 
 #[derive(Default)]
 struct Counted {
-    /// By user, who that really is, verb, kind, name, why and from where.
-    known: BTreeMap<[String; 7], (AuditEntry, u64)>,
+    /// By user, who that really is, verb, group, kind, namespace, name, why and from where.
+    known: BTreeMap<[String; 9], (AuditEntry, u64)>,
+    /// By user: how many of these are theirs.
+    of_users: BTreeMap<String, usize>,
+    /// What could not be written the last time.
+    unwritten: Vec<AuditEntry>,
     /// By user: what is beyond what is told apart of one.
     more: BTreeMap<String, u64>,
     others: u64,
@@ -32,16 +36,22 @@ impl Refusals {
     pub(super) fn count(&self, mut entry: AuditEntry) {
         entry.outcome = AuditOutcome::Refused;
         shorten(&mut entry);
-        let AuditEntry { username, impersonator, verb, kind, name, detail, origin, .. } = &entry;
-        let key = [username, impersonator, verb, kind, name, detail, &origin.address].map(Clone::clone);
+        let AuditEntry { username, impersonator, verb, group, kind, namespace, name, detail, origin, .. } =
+            &entry;
+        let from = &origin.address;
+        let key =
+            [username, impersonator, verb, group, kind, namespace, name, detail, from].map(Clone::clone);
         // A panic while it is held leaves the counts whole.
         let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let counted = &mut *counted;
-        let of_user = counted.known.keys().filter(|known| known[0] == key[0]).count();
+        let of_user = counted.of_users.get(&entry.username).copied().unwrap_or(0);
         let is_full = counted.known.len() >= TOLD_APART || of_user >= OF_ONE_USER;
         match counted.known.entry(key) {
             Entry::Occupied(mut known) => known.get_mut().1 += 1,
-            Entry::Vacant(place) if !is_full => drop(place.insert((entry, 1))),
+            Entry::Vacant(place) if !is_full => {
+                counted.of_users.insert(entry.username.clone(), of_user + 1);
+                place.insert((entry, 1));
+            }
             Entry::Vacant(_) => {
                 let has_room = counted.more.len() < TOLD_APART;
                 match counted.more.entry(entry.username) {
@@ -53,13 +63,22 @@ impl Refusals {
         }
     }
 
+    /// Takes back what could not be written, for the next time. What is more than may wait is dropped, the newest first.
+    pub(super) fn put_back(&self, entries: Vec<AuditEntry>) {
+        let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        counted.unwritten.extend(entries);
+        counted.unwritten.truncate(TOLD_APART);
+    }
+
     pub(super) fn take(&self) -> Vec<AuditEntry> {
         let counted = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut entries: Vec<AuditEntry> = counted
-            .known
-            .into_values()
-            .map(|(entry, times)| AuditEntry { times: i64::try_from(times).unwrap_or(i64::MAX), ..entry })
-            .collect();
+        let mut entries = counted.unwritten;
+        entries.extend(
+            counted.known.into_values().map(|(entry, times)| AuditEntry {
+                times: i64::try_from(times).unwrap_or(i64::MAX),
+                ..entry
+            }),
+        );
         entries.extend(counted.more.into_iter().map(|(username, times)| AuditEntry {
             outcome: AuditOutcome::Refused,
             username,
@@ -105,6 +124,12 @@ mod tests {
         let others = i64::try_from(100_000 - (TOLD_APART - 1) - TOLD_APART).unwrap();
         assert_eq!(entries[2 * TOLD_APART].times, others);
         assert!(refusals.take().is_empty());
+        // What could not be written waits for the next time, and there is an end to that as well.
+        for _ in 0..3 {
+            refusals.put_back(entries.clone());
+        }
+        refusals.count(refusal("mallory", "login"));
+        assert_eq!(refusals.take().len(), TOLD_APART + 1);
     }
 
     #[test]

@@ -39,6 +39,7 @@ pub(super) struct Session {
 }
 
 /// What a session stands for. Does not print.
+#[derive(Clone)]
 pub(super) struct Kept {
     /// The provider's issuer; empty for a session that began with a token.
     pub(super) issuer: String,
@@ -191,17 +192,31 @@ impl SignIn {
             }
             Err(error) => return Err(super::refused(error)),
         };
-        let id = tokens.id.ok_or_else(|| SignInRefused::NotTaken("it returned no ID token".to_owned()))?;
         let expected =
             Answer { client_id: provider.client_id(), nonce: None, subject: Some(subject.as_str()) };
-        let (_, found) = self.vouched_for(provider, &id, &expected).await?;
-        let kept = Kept {
-            issuer: issuer.clone(),
-            subject: found.subject,
-            token: id,
-            refresh: tokens.refresh.or_else(|| Some(refresh.clone())),
-            token_ends: Some(found.expires),
-            ends: session.kept.ends,
+        let found = match tokens.id {
+            Some(id) => self.vouched_for(provider, &id, &expected).await.map(|(_, found)| (id, found)),
+            None => Err(SignInRefused::NotTaken("it returned no ID token".to_owned())),
+        };
+        let kept = match found {
+            Ok((token, found)) => Kept {
+                issuer: issuer.clone(),
+                subject: found.subject,
+                token,
+                refresh: tokens.refresh.or_else(|| Some(refresh.clone())),
+                token_ends: Some(found.expires),
+                ends: session.kept.ends,
+            },
+            // Asked again it would say the same, and what it was asked with may be used up: the session ends with the token that it has.
+            Err(SignInRefused::NotTaken(why)) => {
+                tracing::warn!(
+                    issuer,
+                    why,
+                    "a provider renews a session with what is not taken: it ends with its token"
+                );
+                Kept { refresh: None, ..session.kept.clone() }
+            }
+            Err(error) => return Err(error),
         };
         let renewed = self.store.renew_sign_in_session(hash, session.version, &kept.to_bytes()).await;
         renewed.map_err(HubError::from)?;

@@ -27,6 +27,9 @@ pub struct OfferedProvider {
     /// The only authorities that may vouch for its servers, as PEM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate_authority: Option<String>,
+    /// Where it says of itself what it is, where that is not beneath its URL.
+    #[serde(rename = "discoveryURL", skip_serializing_if = "Option::is_none")]
+    pub discovery_url: Option<String>,
 }
 
 /// A sign-in that has begun.
