@@ -14,9 +14,11 @@ use roadstead_model::{GoDuration, Guard, GuardMode};
 use url::Url;
 
 use crate::clusters::ClusterArgs;
+use crate::keeping::KeepingArgs;
 use crate::limits::LimitArgs;
-use crate::network::NetworkArgs;
+use crate::network::{AllowArgs, NetworkArgs};
 use crate::otlp::OtlpArgs;
+use crate::wrap::WrapKeyArgs;
 
 /// Roadstead's hub: keeps a fleet of Kubernetes clusters on what Git says.
 ///
@@ -95,6 +97,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     pub(crate) network: NetworkArgs,
+
+    #[command(flatten)]
+    pub(crate) keeping: KeepingArgs,
 
     #[command(flatten)]
     pub(crate) clusters: ClusterArgs,
@@ -241,8 +246,8 @@ pub(crate) struct DatabaseArgs {
     #[arg(long, env = "ROADSTEAD_ALLOW_INSECURE_DATABASE")]
     pub(crate) allow_insecure_database: bool,
 
-    /// The file with the keys (each 32 bytes in base64, one in a line, the newest first) that secrets are encrypted with; all
-    /// replicas need the same. It is read again when it changes, and on SIGHUP; a new key is used once all replicas have it, and
+    /// The file with the keys (each 32 bytes in base64, or an envelope that `roadstead-hub wrap-key` made of such a key; one in a line,
+    /// the newest first) that secrets are encrypted with; all replicas need the same. It is read again when it changes, and on SIGHUP; a new key is used once all replicas have it, and
     /// `roadstead-hub rekey` says when an old one is not needed any more. Made with mode 0600 by --dev
     #[arg(long, value_name = "FILE", env = "ROADSTEAD_KEY_FILE")]
     pub(crate) key_file: Option<PathBuf>,
@@ -257,6 +262,17 @@ pub(crate) enum Command {
     /// All hubs need the new key first: put it into the first line of their key file, above the one from before, and wait until
     /// they have read it. May be stopped at any time and started again: it goes on with what is left.
     Rekey(RekeyArgs),
+
+    /// Have a key service wrap the keys of a key file, or a new key, and print the key file to use, which holds no key that opens anything
+    ///
+    /// The key service unwraps them whenever a hub starts or reads its key file again. A hub takes the wrapped file in the place of
+    /// the plain one while it runs: the keys in it are the same. Whoever has a copy of the plain file still has the keys: add --new
+    /// to put a new key above them, and run `roadstead-hub rekey` then.
+    #[command(after_help = "Examples:\n  \
+        roadstead-hub wrap-key --aws-kms arn:aws:kms:eu-central-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab > hub.key\n  \
+        roadstead-hub wrap-key --vault-transit https://vault.example:8200/v1/transit/keys/roadstead --in hub.key --out hub.key\n  \
+        roadstead-hub wrap-key --aws-kms arn:… --in hub.key --new --out hub.key && roadstead-hub rekey")]
+    WrapKey(WrapKeyArgs),
 }
 
 /// How a rekey is done.
@@ -264,6 +280,12 @@ pub(crate) enum Command {
 pub(crate) struct RekeyArgs {
     #[command(flatten)]
     pub(crate) database: DatabaseArgs,
+
+    #[command(flatten)]
+    pub(crate) keeping: KeepingArgs,
+
+    #[command(flatten)]
+    pub(crate) allow: AllowArgs,
 
     /// Only say how much each key still has; the exit code is 1 while the key file needs an older key
     #[arg(long)]
@@ -348,7 +370,7 @@ pub(crate) enum LogFormat {
 }
 
 /// A duration as Kubernetes writes it, such as 1h30m.
-fn positive(text: &str) -> Result<Duration, String> {
+pub(crate) fn positive(text: &str) -> Result<Duration, String> {
     let GoDuration(duration) = text.parse::<GoDuration>().map_err(|error| error.to_string())?;
     if duration.is_zero() { Err("must be longer than 0s".to_owned()) } else { Ok(duration) }
 }

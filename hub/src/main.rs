@@ -5,6 +5,7 @@ mod authentication;
 mod clusters;
 mod database;
 mod dev;
+mod keeping;
 mod keyfile;
 mod kubeconfig;
 mod limits;
@@ -14,6 +15,7 @@ mod otlp;
 mod private_file;
 mod rekey;
 mod run;
+mod wrap;
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
@@ -52,6 +54,7 @@ fn start(args: args::Args) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = match &args.command {
         Some(args::Command::Rekey(args)) => runtime.block_on(rekey::run(args)),
+        Some(args::Command::WrapKey(args)) => runtime.block_on(wrap::run(args)),
         None => runtime.block_on(run::run(args)).map(|()| ExitCode::SUCCESS),
     };
     // A blocking task that hangs (a Git server that trickles) does not hold the end up.

@@ -10,11 +10,10 @@ use roadstead_hub_store::Store;
 use roadstead_kms::{Address, Allowed, BadAddress, Environment};
 use roadstead_outbound::{Host, ListedHost, Policy, Proxies, Purpose, Rule, Target};
 
-/// Addresses come from whoever may write sources and Secrets: besides the public internet nothing is allowed unless it is
-/// given.
-#[derive(Debug, Args)]
+/// What may be connected to, and where credentials for key services may go.
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Connections to addresses that users choose")]
-pub(crate) struct NetworkArgs {
+pub(crate) struct AllowArgs {
     /// A network or host, beside the public internet, that may be connected to (repeatable): 10.20.0.0/16,
     /// git=10.1.2.3, git=git.corp:8443. Purposes are clusters, git, oci, bucket, helm, kms, oidc and notify; without one
     /// it is for all. Loopback, link-local and metadata addresses, the database and the hub's own listeners are in no wider
@@ -25,7 +24,35 @@ pub(crate) struct NetworkArgs {
         env = "ROADSTEAD_ALLOW_NETWORK",
         value_delimiter = ','
     )]
-    networks: Vec<Rule>,
+    pub(crate) networks: Vec<Rule>,
+
+    /// A key service that credentials of decryption Secrets, and the hub's own for a wrapped key file, may be sent to when an encrypted
+    /// file or the key file names it, besides the clouds' own (repeatable): https://HOST[:PORT]. VAULT_ADDR, AWS_ENDPOINT_URL_KMS,
+    /// AWS_ENDPOINT_URL_STS and SOPS_GCP_KMS_ENDPOINT of the environment are such addresses too. One in a private network needs
+    /// --allow-network kms=… besides
+    #[arg(long = "allow-key-service", value_name = "URL", value_parser = key_service)]
+    pub(crate) key_services: Vec<Address>,
+}
+
+impl AllowArgs {
+    /// The key services that credentials may go to.
+    pub(crate) fn allowed_key_services(&self) -> Result<Allowed> {
+        let get = |name: &str| std::env::var(name).ok();
+        let mut allowed = Environment::new(&get).allowed()?;
+        for address in &self.key_services {
+            allowed.add(address.clone());
+        }
+        Ok(allowed)
+    }
+}
+
+/// Addresses come from whoever may write sources and Secrets: besides the public internet nothing is allowed unless it is
+/// given.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Connections to addresses that users choose")]
+pub(crate) struct NetworkArgs {
+    #[command(flatten)]
+    pub(crate) allow: AllowArgs,
 
     /// The same as --allow-network clusters=CIDR
     #[arg(long = "allow-cluster-network", value_name = "CIDR")]
@@ -41,12 +68,6 @@ pub(crate) struct NetworkArgs {
         value_delimiter = ','
     )]
     remote_bases: Vec<ListedHost>,
-
-    /// A key service that credentials of decryption Secrets may be sent to when an encrypted file names it, besides the clouds' own
-    /// (repeatable): https://HOST[:PORT]. VAULT_ADDR, AWS_ENDPOINT_URL_KMS, AWS_ENDPOINT_URL_STS and SOPS_GCP_KMS_ENDPOINT of the
-    /// environment are such addresses too. One in a private network needs --allow-network kms=… besides
-    #[arg(long = "allow-key-service", value_name = "URL", value_parser = key_service)]
-    key_services: Vec<Address>,
 
     /// Let credentials of sources be sent over plain HTTP, where anyone on the way can read them
     #[arg(long)]
@@ -69,16 +90,6 @@ fn key_service(text: &str) -> Result<Address, BadAddress> {
 }
 
 impl NetworkArgs {
-    /// The key services that credentials may go to.
-    pub(crate) fn allowed_key_services(&self) -> Result<Allowed> {
-        let get = |name: &str| std::env::var(name).ok();
-        let mut allowed = Environment::new(&get).allowed()?;
-        for address in &self.key_services {
-            allowed.add(address.clone());
-        }
-        Ok(allowed)
-    }
-
     /// The hosts of which remote resources are fetched.
     pub(crate) fn remote_bases(&self) -> Vec<ListedHost> {
         self.remote_bases.clone()
@@ -86,7 +97,7 @@ impl NetworkArgs {
 
     /// The way out by these options. With `dev`, this machine may be connected to.
     pub(crate) fn outbound(&self, own: &Own<'_>, dev: bool) -> Result<Outbound> {
-        let mut policy = Policy::new(self.networks.clone());
+        let mut policy = Policy::new(self.allow.networks.clone());
         for rule in &self.cluster_networks {
             policy.allow(Rule { purpose: Some(Purpose::Clusters), ..rule.clone() });
         }

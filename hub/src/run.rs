@@ -20,6 +20,8 @@ use zeroize::Zeroizing;
 
 use crate::args::Args;
 use crate::dev::DevState;
+use crate::keeping::Unwrapping;
+use crate::keyfile::KeyFile;
 use crate::kubeconfig::Token;
 use crate::network::Own;
 use crate::{authentication, database, dev, keyfile, kubeconfig, limits};
@@ -133,8 +135,16 @@ async fn serve(
     dev: Option<&DevState>,
     ended: impl Future<Output = Result<&'static str>>,
 ) -> Result<()> {
-    let key_file = key_file(args, dev)?;
-    let keys = if dev.is_some() { keyfile::read_or_make(&key_file)? } else { keyfile::read(&key_file)? };
+    let path = key_file(args, dev)?;
+    if dev.is_some() {
+        keyfile::make_where_missing(&path)?;
+    }
+    // A key service may take its time.
+    let mut ended = std::pin::pin!(ended);
+    let (key_file, keys) = tokio::select! {
+        opened = KeyFile::open(&path, unwrapping(args)) => opened?,
+        ended = &mut ended => return ended.map(|signal| tracing::info!(signal, "stopped before the hub had its keys")),
+    };
     let (budget, files) = (limits::share_memory(&args.limits), limits::share_files());
     let sealer = Sealer::with_keys(&keys).context("use the key file's keys")?;
     drop(keys);
@@ -170,7 +180,7 @@ async fn serve(
         no_cross_namespace_refs: args.no_cross_namespace_refs,
         lenient_substitutions: args.lenient_substitutions,
         sops_mac: args.sops_mac.into(),
-        key_services: args.network.allowed_key_services()?,
+        key_services: args.network.allow.allowed_key_services()?,
         full_reconcile_interval: args.full_reconcile_interval,
         guard: args.guard(),
         default_cluster: args.default_cluster.clone(),
@@ -228,7 +238,7 @@ async fn serve(
             roadstead_hub_link::serve(hub, link, &identity, options, stop).await.context("serve the link")
         });
     }
-    servers.spawn(keyfile::watch(store, key_file, stop.clone()));
+    servers.spawn(key_file.watch(store, stop.clone()));
     if let Some(path) = kubeconfig_path(args, dev) {
         let token = admin_token(&hub, &path).await.context("make an administrator's token")?;
         kubeconfig::write(&path, &api_url, hub.pki().server_ca_pem(), &token)?;
@@ -305,7 +315,7 @@ fn whoever_runs_this() -> String {
 /// Makes an administrator's token and prints a kubeconfig with it; beside a hub that serves.
 async fn print_admin_kubeconfig(args: &Args) -> Result<()> {
     let url = database::url(&args.database)?.context("no database: give --database-url postgres://…")?;
-    let keys = keyfile::read(&key_file(args, None)?)?;
+    let (_, keys) = KeyFile::open(&key_file(args, None)?, unwrapping(args)).await?;
     let sealer = Sealer::with_keys(&keys).context("use the key file's keys")?;
     let store =
         Store::open_over(&url, database::transport(&args.database), sealer, args.database_connections)
@@ -387,6 +397,10 @@ async fn renew(hub: Hub, path: PathBuf, api_url: String, stop: CancellationToken
             );
         }
     }
+}
+
+fn unwrapping(args: &Args) -> Unwrapping {
+    Unwrapping::new(&args.keeping, &args.network.allow)
 }
 
 fn key_file(args: &Args, dev: Option<&DevState>) -> Result<PathBuf> {

@@ -32,6 +32,7 @@ mod fleet;
 mod flux;
 mod given;
 mod hub;
+pub mod key_services;
 mod kubectl;
 mod kubelet;
 mod link;
@@ -58,6 +59,7 @@ pub use fleet::{Fleet, PATIENCE, config_map, git_repository, kustomization, last
 pub use flux::FluxController;
 pub use given::{binary, chromium, clients, folder, landed_agent, prometheus};
 pub use hub::{HubProcess, HubSetup};
+pub use key_services::KeyServices;
 pub use kubectl::Kubectl;
 pub use kubelet::{Kubelet, Program};
 pub use link::{AgentSession, EnrolledAgent};

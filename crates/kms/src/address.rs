@@ -55,6 +55,13 @@ impl Address {
         &self.0
     }
 
+    /// Its host and port.
+    #[must_use]
+    pub fn endpoint(&self) -> Option<(Host, u16)> {
+        let host = self.0.host_str().and_then(Host::parse)?;
+        Some((host, self.0.port_or_known_default()?))
+    }
+
     fn same(&self, other: &Self) -> bool {
         let path = |url: &Url| url.path().trim_end_matches('/').to_owned();
         self.0.scheme() == other.0.scheme()

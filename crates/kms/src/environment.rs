@@ -72,24 +72,74 @@ impl<'e> Environment<'e> {
     /// A variable, or the file that it names, is not what it should be.
     pub fn credentials(&self, machine: bool) -> Result<Credentials, BadVariable> {
         Ok(Credentials {
-            aws: match self.aws()? {
-                None if machine => Some(AwsCredential::Instance {
-                    endpoint: self.address("AWS_EC2_METADATA_SERVICE_ENDPOINT")?,
-                }),
-                named => named,
-            },
+            aws: if machine { self.aws_or_machine()? } else { self.aws()? },
             azure: self.azure(machine)?,
             gcp: match self.gcp()? {
                 None if machine => Some(GcpCredential::Instance { endpoint: self.gcp_metadata()? }),
                 named => named,
             },
-            vault: self.secret("VAULT_TOKEN").map(|token| VaultCredential {
-                proof: VaultProof::Token(token),
-                addresses: Vec::new(),
-                namespace: self.text("VAULT_NAMESPACE"),
-            }),
+            vault: self.vault(),
             huawei: self.huawei(),
         })
+    }
+
+    /// The credentials for services that keep a program's own keys: for AWS those that it names or this machine is given, and Vault's token.
+    ///
+    /// # Errors
+    /// A variable is not what it should be.
+    pub fn keeping(&self) -> Result<Credentials, BadVariable> {
+        Ok(Credentials { aws: self.aws_or_machine()?, vault: self.vault(), ..Credentials::default() })
+    }
+
+    /// The addresses that it names for these services and for what hands out credentials for them.
+    ///
+    /// # Errors
+    /// One of them is not an address.
+    pub fn named(&self) -> Result<Vec<Address>, BadVariable> {
+        const NAMES: [&str; 6] = [
+            "VAULT_ADDR",
+            "AWS_ENDPOINT_URL",
+            "AWS_ENDPOINT_URL_KMS",
+            "AWS_ENDPOINT_URL_STS",
+            "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+            "AWS_EC2_METADATA_SERVICE_ENDPOINT",
+        ];
+        NAMES.into_iter().filter_map(|name| self.address(name).transpose()).collect()
+    }
+
+    /// The authorities (PEM) that it names for AWS and for Vault: `AWS_CA_BUNDLE` and `VAULT_CACERT`.
+    ///
+    /// # Errors
+    /// A file that it names cannot be read.
+    pub fn authorities(&self) -> Result<[Option<Vec<u8>>; 2], BadVariable> {
+        let read = |name: &'static str| {
+            let read = |path: String| file(name, &path).map(|text| text.expose().as_bytes().to_vec());
+            self.text(name).map(read).transpose()
+        };
+        Ok([read("AWS_CA_BUNDLE")?, read("VAULT_CACERT")?])
+    }
+
+    fn aws_or_machine(&self) -> Result<Option<AwsCredential>, BadVariable> {
+        match self.aws()? {
+            None => Ok(Some(AwsCredential::Instance {
+                endpoint: self.address("AWS_EC2_METADATA_SERVICE_ENDPOINT")?,
+            })),
+            named => Ok(named),
+        }
+    }
+
+    fn vault(&self) -> Option<VaultCredential> {
+        self.secret("VAULT_TOKEN").map(|token| VaultCredential {
+            proof: VaultProof::Token(token),
+            addresses: Vec::new(),
+            namespace: self.vault_namespace(),
+        })
+    }
+
+    /// The namespace of a Vault that has them.
+    #[must_use]
+    pub fn vault_namespace(&self) -> Option<String> {
+        self.text("VAULT_NAMESPACE")
     }
 
     fn aws(&self) -> Result<Option<AwsCredential>, BadVariable> {

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::Method;
 use serde::Deserialize;
-use serde_json::{Value as Json, json};
+use serde_json::json;
 use url::Url;
 use zeroize::Zeroizing;
 
@@ -53,7 +53,7 @@ struct Failure {
 }
 
 /// A path of names that stand in a URL for themselves.
-fn path(text: &str) -> Option<String> {
+pub(crate) fn path(text: &str) -> Option<String> {
     let text = text.trim_matches('/');
     let name = |name: &str| {
         let fine = |c: char| c.is_ascii_alphanumeric() || "-_.~@".contains(c);
@@ -69,6 +69,61 @@ pub(crate) async fn unwrap(
     allowed: &Allowed,
     calls: &Calls<'_>,
 ) -> Result<Zeroizing<Vec<u8>>, ServiceError> {
+    let body = Zeroizing::new(json!({ "ciphertext": key.enc }).to_string().into_bytes());
+    let reply = ask(key, "decrypt", body, credential, tokens, allowed, calls).await?;
+    let answer: Answer = reply.json()?;
+    let bytes = STANDARD.decode(answer.data.plaintext.expose());
+    bytes.map(Zeroizing::new).map_err(|_| ServiceError::Malformed(reply.host))
+}
+
+/// Wraps some bytes: `vault:v1:…`. Only `key.enc` is not used.
+pub(crate) async fn wrap(
+    key: &Key<'_>,
+    plain: &[u8],
+    credential: &VaultCredential,
+    tokens: &Cache<Secret>,
+    allowed: &Allowed,
+    calls: &Calls<'_>,
+) -> Result<String, ServiceError> {
+    #[derive(Deserialize)]
+    struct Answer {
+        data: Data,
+    }
+    #[derive(Deserialize)]
+    struct Data {
+        ciphertext: String,
+    }
+    // Base64 needs no escapes.
+    let plain = Zeroizing::new(STANDARD.encode(plain));
+    let body = Zeroizing::new(format!(r#"{{"plaintext":"{}"}}"#, plain.as_str()).into_bytes());
+    let reply = ask(key, "encrypt", body, credential, tokens, allowed, calls).await?;
+    let answer: Answer = reply.json()?;
+    if is_ciphertext(&answer.data.ciphertext) {
+        Ok(answer.data.ciphertext)
+    } else {
+        Err(ServiceError::Malformed(reply.host))
+    }
+}
+
+/// Does it look like what transit engines give out: `vault:vN:BASE64`?
+pub(crate) fn is_ciphertext(text: &str) -> bool {
+    let Some((version, bytes)) = text.strip_prefix("vault:v").and_then(|rest| rest.split_once(':')) else {
+        return false;
+    };
+    let number = !version.is_empty() && version.len() <= 10 && version.chars().all(|c| c.is_ascii_digit());
+    number && STANDARD.decode(bytes).is_ok_and(|bytes| !bytes.is_empty())
+}
+
+/// Has the engine do something with a key. What it gives went well.
+async fn ask(
+    key: &Key<'_>,
+    what: &str,
+    body: Zeroizing<Vec<u8>>,
+    credential: &VaultCredential,
+    tokens: &Cache<Secret>,
+    allowed: &Allowed,
+    calls: &Calls<'_>,
+) -> Result<Reply, ServiceError> {
     let bad = |what: &str| ServiceError::Key(format!("its {what} is not valid"));
     let address = Address::parse(key.address).map_err(|error| ServiceError::Key(error.to_string()))?;
     let engine = path(key.engine_path).ok_or_else(|| bad("engine_path"))?;
@@ -81,9 +136,8 @@ pub(crate) async fn unwrap(
             login.token(credential, tokens, calls).await?
         }
     };
-    let url = address.join(&format!("/v1/{engine}/decrypt/{name}"))?;
-    let request = request(url, &json!({ "ciphertext": key.enc }), credential)?
-        .with_secret("x-vault-token", token.expose())?;
+    let url = address.join(&format!("/v1/{engine}/{what}/{name}"))?;
+    let request = request(url, body, credential)?.with_secret("x-vault-token", token.expose())?;
     let reply = calls.send(&request, |_| false).await?;
     if !reply.is_ok() {
         if reply.status == 403 {
@@ -91,14 +145,16 @@ pub(crate) async fn unwrap(
         }
         return Err(reply.refused(&request, reason(&reply).as_deref()));
     }
-    let answer: Answer = reply.json()?;
-    let bytes = STANDARD.decode(answer.data.plaintext.expose());
-    bytes.map(Zeroizing::new).map_err(|_| ServiceError::Malformed(reply.host))
+    Ok(reply)
 }
 
-fn request(url: Url, body: &Json, credential: &VaultCredential) -> Result<Request, ServiceError> {
+fn request(
+    url: Url,
+    body: Zeroizing<Vec<u8>>,
+    credential: &VaultCredential,
+) -> Result<Request, ServiceError> {
     let request = Request::new(Method::PUT, url)
-        .with_body("application/json", Zeroizing::new(body.to_string().into_bytes()))
+        .with_body("application/json", body)
         .with_header("x-vault-request", "true")?;
     match &credential.namespace {
         Some(namespace) => request.with_header("x-vault-namespace", namespace),
@@ -129,7 +185,8 @@ impl Login<'_> {
             .ok_or_else(|| ServiceError::Credential("the path of the login is not valid".to_owned()))?;
         let jwt = token::read(self.jwt)?;
         let url = self.address.join(&format!("/v1/{path}"))?;
-        let request = request(url, &json!({ "role": self.role, "jwt": jwt.expose() }), credential)?;
+        let body = Zeroizing::new(json!({ "role": self.role, "jwt": jwt.expose() }).to_string().into_bytes());
+        let request = request(url, body, credential)?;
         let reply = calls.send(&request, |_| false).await?;
         if !reply.is_ok() {
             return Err(reply.refused(&request, reason(&reply).as_deref()));

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use roadstead_kms::{Allowed, Environment, Imported, Keys, Network};
+use roadstead_kms::{Allowed, Entry, Environment, Imported, Keepers, KeyBytes, Keys, Network, WrappingKey};
 use roadstead_outbound::Policy;
 use roadstead_sops::{Options, decrypt};
 use serde_json::Value as Json;
@@ -119,6 +119,42 @@ impl Suite<'_> {
         Keys::new(imported, allowed, Arc::new(network), self.runtime.handle().clone())
     }
 
+    /// The same server keeps the keys of a program, and notices envelopes that were changed or are of another key.
+    fn keep_keys(&self) {
+        let url = format!("http://127.0.0.1:{}", self.server.ports[0]);
+        let variables: HashMap<&str, String> = [
+            ("AWS_ENDPOINT_URL", url.clone()),
+            ("AWS_ACCESS_KEY_ID", "AKIDROADSTEAD".into()),
+            ("AWS_SECRET_ACCESS_KEY", "s".into()),
+            ("VAULT_ADDR", url.clone()),
+            ("VAULT_TOKEN", "roadstead-test-token".into()),
+        ]
+        .into();
+        let get = |name: &str| variables.get(name).cloned();
+        let environment = Environment::new(&get);
+        let policy = Arc::new(Policy::new(vec!["kms=127.0.0.1".parse().unwrap()]));
+        let network = Arc::new(Network::new(&policy, None));
+        let (credentials, allowed) = (environment.keeping().unwrap(), environment.allowed().unwrap());
+        let keepers = Keepers::new(credentials, allowed, Arc::clone(&network), network);
+        let runtime = self.runtime.handle();
+        for (by, other) in [
+            (WrappingKey::aws_kms("arn:aws:kms:eu-west-1:1:key/a"), "key/a:"),
+            (WrappingKey::vault_transit(&format!("{url}/v1/transit/keys/a")), "keys/a:"),
+        ] {
+            let (by, key) = (by.unwrap(), KeyBytes::new([7; 32]));
+            let line = runtime.block_on(keepers.keeper(Some(&by)).wrap(&key)).unwrap();
+            let unwrap = |line: &str| runtime.block_on(keepers.unwrap(&Entry::parse(line).unwrap()));
+            assert_eq!(unwrap(&line).unwrap(), key);
+            let of_another = line.replace(other, &other.replace('a', "b"));
+            let changed = line.replacen("UlMx", "UlMy", 1);
+            for bad in [of_another, changed] {
+                assert_ne!(bad, *line);
+                let told = unwrap(&bad).unwrap_err().to_string();
+                assert!(told.contains("restore the key file from its backup"), "{told}");
+            }
+        }
+    }
+
     fn check(&self, about: &Json) -> Option<String> {
         let text = |field: &str| about[field].as_str();
         let name = text("name").unwrap();
@@ -165,4 +201,5 @@ fn cases_of_key_services() {
     }
     assert!(wrong.is_empty(), "{passed} passed, {} failed\n{}", wrong.len(), wrong.join("\n"));
     assert_eq!(passed, CASES);
+    suite.keep_keys();
 }

@@ -68,3 +68,4 @@ mod variables;
 mod verify;
 mod versions;
 mod workers;
+mod wrapped_keys;

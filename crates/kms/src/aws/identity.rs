@@ -79,11 +79,9 @@ impl Identities<'_> {
         if let Some(keys) = self.sessions.get(&name) {
             return Ok(keys);
         }
-        let mut form = Serializer::new(String::new());
-        form.append_pair("Action", "AssumeRole").append_pair("Version", VERSION);
-        form.append_pair("RoleArn", role).append_pair("RoleSessionName", SESSION);
+        let form = form("AssumeRole", &[("RoleArn", role), ("RoleSessionName", SESSION)]);
         let scope = Scope { region: self.place.region, service: "sts" };
-        let request = sign::aws(self.sts_request(form.finish())?, keys, &scope, Timestamp::now())?;
+        let request = sign::aws(self.sts_request(form)?, keys, &scope, Timestamp::now())?;
         let (keys, lasts) = self.ask_sts(&request).await?;
         self.sessions.put(name, keys.clone(), lasts);
         Ok(keys)
@@ -96,11 +94,8 @@ impl Identities<'_> {
         session: &str,
     ) -> Result<(AwsKeys, Duration), ServiceError> {
         let token = token::read(source)?;
-        let mut form = Serializer::new(String::new());
-        form.append_pair("Action", "AssumeRoleWithWebIdentity").append_pair("Version", VERSION);
-        form.append_pair("RoleArn", role).append_pair("RoleSessionName", session);
-        form.append_pair("WebIdentityToken", token.expose());
-        self.ask_sts(&self.sts_request(form.finish())?).await
+        let values = [("RoleArn", role), ("RoleSessionName", session), ("WebIdentityToken", token.expose())];
+        self.ask_sts(&self.sts_request(form("AssumeRoleWithWebIdentity", &values))?).await
     }
 
     fn sts_request(&self, form: String) -> Result<Request, ServiceError> {
@@ -163,6 +158,13 @@ impl Identities<'_> {
         let role = role.lines().next().unwrap_or_default().trim();
         given(&calls.send(&ask(format!("{ROLES}{role}"))?, |_| false).await?)
     }
+}
+
+/// A form for STS.
+fn form(action: &str, values: &[(&str, &str)]) -> String {
+    let mut form = Serializer::new(String::new());
+    form.append_pair("Action", action).append_pair("Version", VERSION).extend_pairs(values);
+    form.finish()
 }
 
 fn plain(reply: &Reply) -> Result<String, ServiceError> {

@@ -106,18 +106,87 @@ pub(crate) async fn unwrap(
     allowed: &Allowed,
     calls: &Calls<'_>,
 ) -> Result<Zeroizing<Vec<u8>>, ServiceError> {
-    let place = Place::of_key(key.arn)?;
+    let body = json!({ "KeyId": key.arn, "CiphertextBlob": key.enc, "EncryptionContext": key.context });
+    let body = Zeroizing::new(body.to_string().into_bytes());
+    let asked = Asked { arn: key.arn, role: key.role, target: "TrentService.Decrypt", body };
+    let reply = ask(asked, credential, sessions, allowed, calls).await?;
+    let answer: Answer = reply.json()?;
+    let bytes = STANDARD.decode(answer.plaintext.expose());
+    bytes.map(Zeroizing::new).map_err(|_| ServiceError::Malformed(reply.host))
+}
+
+/// What a key was wrapped as.
+pub(crate) struct Wrapped {
+    /// The ARN of the key itself, also where an alias was named.
+    pub(crate) arn: String,
+    /// In base64.
+    pub(crate) ciphertext: String,
+}
+
+/// Wraps some bytes by the key of this ARN.
+pub(crate) async fn wrap(
+    arn: &str,
+    context: &BTreeMap<String, String>,
+    plain: &[u8],
+    credential: &AwsCredential,
+    sessions: &Sessions,
+    allowed: &Allowed,
+    calls: &Calls<'_>,
+) -> Result<Wrapped, ServiceError> {
+    #[derive(serde::Serialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Encrypt<'e> {
+        key_id: &'e str,
+        plaintext: &'e str,
+        encryption_context: &'e BTreeMap<String, String>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Encrypted {
+        ciphertext_blob: String,
+        key_id: String,
+    }
+    let plaintext = Zeroizing::new(STANDARD.encode(plain));
+    let body = Encrypt { key_id: arn, plaintext: &plaintext, encryption_context: context };
+    let body = serde_json::to_vec(&body)
+        .map_err(|_| ServiceError::Key("what is to be wrapped cannot be written as JSON".to_owned()))?;
+    let asked = Asked { arn, role: None, target: "TrentService.Encrypt", body: Zeroizing::new(body) };
+    let reply = ask(asked, credential, sessions, allowed, calls).await?;
+    let answer: Encrypted = reply.json()?;
+    // An answer does not choose where the key is looked for the next time.
+    let here = Place::of_key(&answer.key_id).is_ok_and(|place| Place::of_key(arn) == Ok(place));
+    if !here || STANDARD.decode(&answer.ciphertext_blob).is_err() {
+        return Err(ServiceError::Malformed(reply.host));
+    }
+    Ok(Wrapped { arn: answer.key_id, ciphertext: answer.ciphertext_blob })
+}
+
+/// An order to KMS.
+struct Asked<'a> {
+    arn: &'a str,
+    role: Option<&'a str>,
+    target: &'static str,
+    body: Zeroizing<Vec<u8>>,
+}
+
+/// Has KMS do something where the key is. What it gives went well.
+async fn ask(
+    asked: Asked<'_>,
+    credential: &AwsCredential,
+    sessions: &Sessions,
+    allowed: &Allowed,
+    calls: &Calls<'_>,
+) -> Result<Reply, ServiceError> {
+    let place = Place::of_key(asked.arn)?;
     let endpoint = place.endpoint("kms", allowed.aws_kms.as_ref())?;
     let identities = identity::Identities { place, sts: allowed.aws_sts.as_ref(), sessions, calls };
     let mut keys = identities.own(credential).await?;
-    if let Some(role) = key.role {
+    if let Some(role) = asked.role {
         keys = identities.assume(role, &keys).await?;
     }
-    let body =
-        json!({ "KeyId": key.arn, "CiphertextBlob": key.enc, "EncryptionContext": key.context }).to_string();
     let request = Request::new(Method::POST, endpoint.join("/")?)
-        .with_body("application/x-amz-json-1.1", Zeroizing::new(body.into_bytes()))
-        .with_header("x-amz-target", "TrentService.Decrypt")?;
+        .with_body("application/x-amz-json-1.1", asked.body)
+        .with_header("x-amz-target", asked.target)?;
     let scope = Scope { region: place.region, service: "kms" };
     let request = sign::aws(request, &keys, &scope, Timestamp::now())?;
     let reply = calls.send(&request, is_throttled).await?;
@@ -128,9 +197,12 @@ pub(crate) async fn unwrap(
         }
         return Err(reply.refused(&request, reason.as_deref()));
     }
-    let answer: Answer = reply.json()?;
-    let bytes = STANDARD.decode(answer.plaintext.expose());
-    bytes.map(Zeroizing::new).map_err(|_| ServiceError::Malformed(reply.host))
+    Ok(reply)
+}
+
+/// Is it the ARN of a key, or of an alias of one?
+pub(crate) fn is_key(arn: &str) -> bool {
+    Place::of_key(arn).is_ok()
 }
 
 /// The name of an error, which may have a namespace before it.

@@ -1,0 +1,170 @@
+//! The key services that keep the hub's own keys: who is asked, with what, and for how long when one cannot be reached.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use roadstead_kms::{
+    Address, Entry, Environment, Keepers, KeepingError, Network, TokenSource, VaultCredential, VaultProof,
+    WrappingKey,
+};
+use roadstead_outbound::{Host, Policy, Proxies, Purpose, Rule, Target};
+use tokio::sync::OnceCell;
+use tokio::time::Instant;
+
+use crate::args::positive;
+use crate::network::AllowArgs;
+use roadstead_hub_store::Key;
+
+/// Before a key service that could not be reached is asked again; it doubles, up to the longest.
+const PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// What gives machines and containers of AWS their identity.
+const METADATA: [&str; 2] = ["kms=169.254.169.254/32", "kms=169.254.170.2/32"];
+
+/// What the hub shows to a key service that has wrapped its keys, besides what AWS and Vault clients take of the environment.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Key files whose keys a key service has wrapped")]
+pub(crate) struct KeepingArgs {
+    /// Have Vault give out a token for this role in exchange for the token in --key-vault-jwt, where VAULT_TOKEN is not set
+    #[arg(long, value_name = "ROLE", env = "ROADSTEAD_KEY_VAULT_ROLE")]
+    key_vault_role: Option<String>,
+
+    /// Where Vault does that: the path of a login of its Kubernetes or JWT method
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "ROADSTEAD_KEY_VAULT_LOGIN",
+        default_value = "auth/kubernetes/login"
+    )]
+    key_vault_login: String,
+
+    /// The file with the token for that login, read each time: one that Kubernetes gives this process, with Vault as its audience
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "ROADSTEAD_KEY_VAULT_JWT",
+        default_value = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+    )]
+    key_vault_jwt: PathBuf,
+
+    /// For how long a key service that cannot be reached is asked again at start, before the program gives up
+    #[arg(
+        long,
+        value_name = "DURATION",
+        env = "ROADSTEAD_KEY_SERVICE_PATIENCE",
+        default_value = "1m",
+        value_parser = positive
+    )]
+    key_service_patience: Duration,
+}
+
+/// What unwraps the entries of a key file. Nothing is read of the environment before an entry needs it.
+pub(crate) struct Unwrapping {
+    args: KeepingArgs,
+    allow: AllowArgs,
+    keepers: OnceCell<Keepers>,
+}
+
+impl Unwrapping {
+    /// By these options.
+    pub(crate) fn new(args: &KeepingArgs, allow: &AllowArgs) -> Self {
+        Self { args: args.clone(), allow: allow.clone(), keepers: OnceCell::new() }
+    }
+
+    /// Who keeps the keys. What somebody has typed, credentials may be sent to.
+    pub(crate) async fn keepers(&self, typed: Option<&WrappingKey>) -> Result<&Keepers> {
+        self.keepers.get_or_try_init(|| std::future::ready(self.open(typed))).await
+    }
+
+    fn open(&self, typed: Option<&WrappingKey>) -> Result<Keepers> {
+        let get = |name: &str| std::env::var(name).ok();
+        let environment = Environment::new(&get);
+        let mut credentials = environment.keeping()?;
+        if let (None, Some(role)) = (&credentials.vault, &self.args.key_vault_role) {
+            let (path, jwt) = (self.args.key_vault_login.clone(), self.args.key_vault_jwt.clone());
+            let proof = VaultProof::Login { path, role: role.clone(), jwt: TokenSource::File(jwt) };
+            let namespace = environment.vault_namespace();
+            credentials.vault = Some(VaultCredential { proof, addresses: Vec::new(), namespace });
+        }
+        let mut allowed = self.allow.allowed_key_services()?;
+        let typed = typed.and_then(WrappingKey::address).cloned();
+        if let Some(address) = &typed {
+            allowed.add(address.clone());
+        }
+        // The operator has named these for this process, not a user for the hub: each is an entry of its own.
+        let mut policy = Policy::new(self.allow.networks.clone());
+        let named = environment.named()?;
+        for address in named.iter().chain(&self.allow.key_services).chain(&typed) {
+            if let Some(rule) = rule(address) {
+                policy.allow(rule);
+            }
+        }
+        for network in METADATA {
+            policy.allow(network.parse().context("an address is a network")?);
+        }
+        let (policy, proxies) = (Arc::new(policy), Arc::new(Proxies::from_env()));
+        let network = |authorities: Option<Vec<u8>>| {
+            let network = Network::new(&policy, Some(Arc::clone(&proxies)));
+            Arc::new(match authorities {
+                Some(pem) => network.with_authorities(&pem),
+                None => network,
+            })
+        };
+        let [aws, vault] = environment.authorities()?.map(network);
+        Ok(Keepers::new(credentials, allowed, aws, vault))
+    }
+
+    /// The key of an entry. Nothing is tried again.
+    pub(crate) async fn unwrap(&self, entry: &Entry) -> Result<Key> {
+        match entry {
+            Entry::Plain(key) => Ok(Key::new(**key)),
+            Entry::Wrapped(_) => Ok(Key::new(*self.keepers(None).await?.unwrap(entry).await?)),
+        }
+    }
+
+    /// The same; a key service that cannot be reached is asked again, up to then.
+    pub(crate) async fn unwrap_until(&self, entry: &Entry, until: Instant) -> Result<Key> {
+        let mut pause = PAUSE;
+        loop {
+            let error = match self.unwrap(entry).await {
+                Ok(key) => return Ok(key),
+                Err(error) => error,
+            };
+            let may_pass = error.downcast_ref::<KeepingError>().is_some_and(KeepingError::may_pass);
+            if !may_pass {
+                return Err(error);
+            }
+            if Instant::now() + pause >= until {
+                let patience = jiff::SignedDuration::try_from(self.args.key_service_patience);
+                let patience = patience.map(|duration| format!(" within {duration:#}")).unwrap_or_default();
+                return Err(error.context(format!(
+                    "a key service did not unwrap the hub's key{patience} (--key-service-patience)"
+                )));
+            }
+            tracing::warn!(
+                error = format!("{error:#}"),
+                "a key service did not unwrap the hub's key: it is asked again"
+            );
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Until when key services are asked again by what begins now.
+    pub(crate) fn until(&self) -> Instant {
+        Instant::now() + self.args.key_service_patience
+    }
+}
+
+/// What lets the hub connect to a key service that was named.
+fn rule(address: &Address) -> Option<Rule> {
+    let (host, port) = address.endpoint()?;
+    let target = match host {
+        Host::Ip(ip) => Target::Network(ip.into()),
+        Host::Name(name) => Target::Name(name),
+    };
+    Some(Rule { purpose: Some(Purpose::Kms), target, port: Some(port) })
+}
