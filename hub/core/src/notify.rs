@@ -7,12 +7,15 @@
 //! What a Silence keeps back, and what a Provider tells as a digest, is gathered in the place of being sent.
 //!
 //! Failures that an Alert with `spec.group` is for join an incident in the place of a delivery each; a pass makes deliveries of those that are to
-//! be told.
+//! be told. Where its Provider makes commit statuses, a pass counts the appliers that it is for, and makes a delivery of each status that is to say
+//! something else.
 
+mod counted;
 mod forward;
 mod gather;
 mod incidents;
 mod provider;
+mod rollouts;
 mod selected;
 mod send;
 mod sort;
