@@ -25,6 +25,7 @@ CREATE TABLE rollout_count (
     counted_at timestamptz NOT NULL
 );
 
--- The revision that an applier was last tried at, beside it: counting unpacks no object.
+-- The revision that an applier was last tried at, and whether it stays at one, beside it: counting unpacks no object.
 ALTER TABLE resource
-    ADD COLUMN attempted text GENERATED ALWAYS AS (object #>> '{status,lastAttemptedRevision}') STORED;
+    ADD COLUMN attempted text GENERATED ALWAYS AS (object #>> '{status,lastAttemptedRevision}') STORED,
+    ADD COLUMN pinned boolean NOT NULL GENERATED ALWAYS AS (object #>> '{spec,pin,revision}' IS NOT NULL) STORED;

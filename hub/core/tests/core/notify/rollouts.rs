@@ -280,11 +280,9 @@ async fn an_alert_counts_what_it_selects() -> Result<()> {
     let mut labelled = kustomization("apps", "web-2", "./web", json!({ "clusterRef": { "name": "edge-2" } }));
     labelled["metadata"]["labels"] = json!({ "tier": "front" });
     site.apply(labelled).await?;
-    let mut twice =
-        sources(json!({ "kind": "Kustomization", "name": "*", "matchLabels": { "tier": "front" } }));
-    twice["eventSources"][1] = json!({ "kind": "Kustomization", "name": "web-2" });
-    twice["eventSources"][2] = json!({ "kind": "Kustomization", "name": "web-3" });
-    site.apply(alert("apps", twice)).await?;
+    let twice = json!([{ "kind": "Kustomization", "name": "*", "matchLabels": { "tier": "front" } },
+        { "kind": "Kustomization", "name": "web-2" }, { "kind": "Kustomization", "name": "web-3" }]);
+    site.apply(alert("apps", json!({ "eventSources": twice, "group": {} }))).await?;
     ensure!(counting.at(20, &mut seen).await? == ["pending roadstead/alert: 0 of 2 clusters ready"]);
     // What is suspended or pinned follows no commit, and what is on no cluster is counted one by one.
     site.apply(alert("apps", sources(json!({ "kind": "Kustomization", "name": "*" })))).await?;
