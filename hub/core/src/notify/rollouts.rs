@@ -47,6 +47,7 @@ impl Notifier {
         {
             return Ok(Grouped { look_at: Some(counted_at + EVERY), left_out: 0 });
         }
+        let _alone = self.counting.lock().await;
         let counted = self.counted(alert, spec, group).await?;
         let mut tx = self.store.begin().await?;
         tx.hold_incidents(alert.uid).await?;

@@ -288,7 +288,10 @@ async fn an_alert_counts_what_it_selects() -> Result<()> {
     site.apply(alert("apps", sources(json!({ "kind": "Kustomization", "name": "*" })))).await?;
     for (name, more) in [
         ("web-1", json!({ "clusterRef": { "name": "edge-1" }, "suspend": true })),
-        ("web-2", json!({ "clusterRef": { "name": "edge-2" }, "pin": { "revision": "main@sha1:0" } })),
+        (
+            "web-2",
+            json!({ "clusterRef": { "name": "edge-2" }, "pin": { "revision": format!("main@sha1:{}", "0".repeat(40)) } }),
+        ),
         ("beside", json!({})),
     ] {
         site.apply(kustomization("apps", name, "./web", more)).await?;
