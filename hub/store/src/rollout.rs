@@ -18,6 +18,43 @@ const MOST_GROUPS: i64 = 50_000;
 /// What has not come to an end, though it says that it is not ready.
 const WAITING: [Reason; 2] = [Reason::Progressing, Reason::DependencyNotReady];
 
+/// Kustomizations by the revision of their source and by cluster. Those that are suspended, pinned, or going away follow no commit; nor do those
+/// of a source that is not Git's, unless that says which commit it comes of.
+const COUNT: &str =
+    "WITH wanted AS MATERIALIZED (
+         SELECT name, labels, namespaces, clusters
+         FROM jsonb_to_recordset($1::jsonb) AS wanted (name text, labels jsonb, namespaces jsonb, clusters jsonb)),
+     follower AS MATERIALIZED (
+         SELECT name, namespace, object, generation, ready, attempted,
+                coalesce(cluster_ref, (SELECT named.name FROM resource AS named
+                                       WHERE named.kind = 'Cluster' AND named.kubeconfig = resource.kubeconfig
+                                       LIMIT 1)) AS cluster,
+                (SELECT one FROM unnest(refers_to) AS one WHERE split_part(one, '/', 1) = ANY($4) LIMIT 1) AS reference
+         FROM resource
+         WHERE api_group = $2 AND kind = $3 AND NOT suspended AND NOT pinned AND deletion_timestamp IS NULL
+           AND ($8::text[] IS NULL OR namespace COLLATE \"C\" = ANY($8))),
+     applier AS MATERIALIZED (
+         SELECT attempted, ready ->> 'status' AS ready, ready ->> 'reason' AS reason, cluster, reference,
+                coalesce((ready ->> 'observedGeneration')::bigint, generation) = generation AS is_current
+         FROM follower AS one
+         WHERE EXISTS (SELECT FROM wanted
+                       WHERE wanted.name IN (one.name, '*') AND (wanted.namespaces IS NULL OR wanted.namespaces ? one.namespace)
+                         AND (wanted.clusters IS NULL OR wanted.clusters ? one.cluster)
+                         AND CASE WHEN wanted.labels = '{}' THEN true
+                             ELSE coalesce(one.object #> '{metadata,labels}' @> wanted.labels, false) END)),
+     source AS MATERIALIZED (
+         SELECT reference, object #>> '{status,artifact,revision}' AS revision,
+                object #>> '{status,artifact,metadata,org.opencontainers.image.revision}' AS origin
+         FROM (SELECT DISTINCT reference FROM applier WHERE reference IS NOT NULL) AS named
+         JOIN resource ON api_group = $5 AND kind = split_part(reference, '/', 1)
+                      AND namespace = split_part(reference, '/', 2) AND name = split_part(reference, '/', 3))
+     SELECT revision, origin, cluster, count(*) AS total,
+            count(*) FILTER (WHERE is_current AND attempted = revision AND ready = 'True') AS ready,
+            count(*) FILTER (WHERE is_current AND attempted = revision AND ready = 'False' AND reason <> ALL($6)) AS failed
+     FROM applier JOIN source USING (reference)
+     WHERE revision IS NOT NULL AND (origin IS NOT NULL OR starts_with(reference, 'GitRepository/'))
+     GROUP BY revision, origin, cluster LIMIT $7";
+
 type Moment = ::time::OffsetDateTime;
 
 /// Kustomizations that are counted.
@@ -181,51 +218,18 @@ impl Tx {
         let (applier, source) = (KindId::Kustomization.get(), KindId::GitRepository.get());
         let kinds: Vec<&str> =
             KindId::of_role(roadstead_api::PipelineRole::Source).map(|kind| kind.get().kind).collect();
-        sqlx::query_as(
-            "WITH wanted AS MATERIALIZED (
-                 SELECT name, labels, namespaces, clusters
-                 FROM jsonb_to_recordset($1::jsonb) AS wanted (name text, labels jsonb, namespaces jsonb, clusters jsonb)),
-             follower AS MATERIALIZED (
-                 SELECT name, namespace, object, generation, ready, attempted,
-                        coalesce(cluster_ref, (SELECT named.name FROM resource AS named
-                                               WHERE named.kind = 'Cluster' AND named.kubeconfig = resource.kubeconfig
-                                               LIMIT 1)) AS cluster,
-                        (SELECT one FROM unnest(refers_to) AS one WHERE split_part(one, '/', 1) = ANY($4) LIMIT 1) AS reference
-                 FROM resource
-                 WHERE api_group = $2 AND kind = $3 AND NOT suspended AND NOT pinned AND deletion_timestamp IS NULL
-                   AND ($8::text[] IS NULL OR namespace COLLATE \"C\" = ANY($8))),
-             applier AS MATERIALIZED (
-                 SELECT attempted, ready ->> 'status' AS ready, ready ->> 'reason' AS reason, cluster, reference,
-                        coalesce((ready ->> 'observedGeneration')::bigint, generation) = generation AS is_current
-                 FROM follower AS one
-                 WHERE EXISTS (SELECT FROM wanted
-                               WHERE wanted.name IN (one.name, '*') AND (wanted.namespaces IS NULL OR wanted.namespaces ? one.namespace)
-                                 AND (wanted.clusters IS NULL OR wanted.clusters ? one.cluster)
-                                 AND CASE WHEN wanted.labels = '{}' THEN true
-                                     ELSE coalesce(one.object #> '{metadata,labels}' @> wanted.labels, false) END)),
-             source AS MATERIALIZED (
-                 SELECT reference, object #>> '{status,artifact,revision}' AS revision,
-                        object #>> '{status,artifact,metadata,org.opencontainers.image.revision}' AS origin
-                 FROM (SELECT DISTINCT reference FROM applier WHERE reference IS NOT NULL) AS named
-                 JOIN resource ON api_group = $5 AND kind = split_part(reference, '/', 1)
-                              AND namespace = split_part(reference, '/', 2) AND name = split_part(reference, '/', 3))
-             SELECT revision, origin, cluster, count(*) AS total,
-                    count(*) FILTER (WHERE is_current AND attempted = revision AND ready = 'True') AS ready,
-                    count(*) FILTER (WHERE is_current AND attempted = revision AND ready = 'False' AND reason <> ALL($6)) AS failed
-             FROM applier JOIN source USING (reference) WHERE revision IS NOT NULL
-             GROUP BY revision, origin, cluster LIMIT $7",
-        )
-        .bind(Json(sources))
-        .bind(applier.group())
-        .bind(applier.kind)
-        .bind(kinds)
-        .bind(source.group())
-        .bind(WAITING.map(Reason::as_str).to_vec())
-        .bind(MOST_GROUPS)
-        .bind(namespaces)
-        .fetch_all(&mut *self.inner)
-        .await
-        .map_err(StoreError::query("count appliers by revision"))
+        sqlx::query_as(COUNT)
+            .bind(Json(sources))
+            .bind(applier.group())
+            .bind(applier.kind)
+            .bind(kinds)
+            .bind(source.group())
+            .bind(WAITING.map(Reason::as_str).to_vec())
+            .bind(MOST_GROUPS)
+            .bind(namespaces)
+            .fetch_all(&mut *self.inner)
+            .await
+            .map_err(StoreError::query("count appliers by revision"))
     }
 
     /// Notes that an Alert's appliers were counted.

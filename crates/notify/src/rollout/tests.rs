@@ -50,7 +50,7 @@ fn a_cluster_is_ready_where_all_on_it_is() {
         // What is on no cluster that has a name is counted one by one.
         applied(&main, "none", None, [3, 1, 1]),
         applied(&main, "none", Some("e"), [2, 2, 0]),
-        // These are no commits.
+        // What names a version or a digest is at no commit.
         applied("latest@sha256:12", "prod", Some("a"), [1, 1, 0]),
         applied("1.2.3", "prod", Some("a"), [1, 1, 0]),
         Applied {
@@ -113,7 +113,7 @@ fn what_has_ended_changes_with_its_verdict() {
     let failed = || Some(told(V::Failure, counts(100, 98, 2), 5));
     let gone = || Some(told(V::Superseded, counts(100, 98, 0), 5));
     for (is, before, second, expected) in [
-        // Another cluster that is well is no news, one that is not is.
+        // Another cluster is told of where it is not well.
         (counts(101, 101, 0), well(), 60, S::Keep),
         (counts(101, 100, 0), well(), 3, S::Wait(at(10))),
         (counts(101, 100, 0), well(), 60, S::Tell(V::Pending, counts(101, 100, 0))),
