@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
+use roadstead_hub_store::Key;
 use roadstead_kms::{
     Address, Entry, Environment, Keepers, KeepingError, Network, TokenSource, VaultCredential, VaultProof,
     WrappingKey,
@@ -16,7 +17,6 @@ use tokio::time::Instant;
 
 use crate::args::positive;
 use crate::network::AllowArgs;
-use roadstead_hub_store::Key;
 
 /// Before a key service that could not be reached is asked again; it doubles, up to the longest.
 const PAUSE: Duration = Duration::from_millis(500);

@@ -190,7 +190,9 @@ async fn the_administrators_token_is_short_lived_and_whoever_has_the_key_makes_a
     let log = hub.kubectl().run(&["get", "--raw", "/fleet/v1/audit?limit=1000"]).await?;
     let log: Value = serde_json::from_str(&log)?;
     let made = log["items"].as_array().into_iter().flatten().filter(|entry| entry["kind"] == "AccessToken");
-    let made = made.filter(|entry| entry["verb"] == "create").count();
-    ensure!(made == 2, "{made}: {log}");
+    let made = made.filter(|entry| entry["verb"] == "create").filter_map(|entry| entry["detail"].as_str());
+    let [renewed, by_hand] = made.collect::<Vec<_>>()[..] else { anyhow::bail!("not two: {log}") };
+    ensure!(renewed.contains("for the administrator's kubeconfig"), "{renewed}");
+    ensure!(by_hand.contains("printed by --print-admin-kubeconfig, by user id "), "{by_hand}");
     Ok(())
 }

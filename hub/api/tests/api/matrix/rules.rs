@@ -210,7 +210,7 @@ async fn as_decided(row: &Row, hub: &Hub) -> Result<()> {
     Ok(())
 }
 
-/// So it is of what is served at a path and is no object: who may not, as `kubectl auth can-i get PATH` says, is refused.
+/// So it is of what is served at a path and holds no stored object: who may not, as `kubectl auth can-i get PATH` says, is refused.
 async fn as_decided_by_path(row: &Row, hub: &Hub) -> Result<()> {
     if row.route.objects.is_some() || row.route.method != "GET" || is_open(row) {
         return Ok(());
