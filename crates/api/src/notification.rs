@@ -169,7 +169,8 @@ pub struct AlertSpec {
     /// CEL expressions that make values of the event's metadata, of the same. They win over other values of their keys.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub event_metadata_exprs: BTreeMap<String, String>,
-    /// Tells failures with one cause as one incident, which is opened, grows and is resolved. Not for Providers of Git services.
+    /// Tells failures with one cause as one incident, which is opened, grows and is resolved. To a Provider that makes commit statuses it tells one
+    /// status of each revision and environment, which counts the clusters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<AlertGroup>,
 }
@@ -191,6 +192,10 @@ pub struct AlertGroup {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "duration_schema")]
     pub repeat_interval: Option<GoDuration>,
+    /// Of commit statuses: the label of Clusters whose values are environments, each of which has a status of its own. Defaults to one for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 317))]
+    pub environment_label: Option<String>,
 }
 
 /// How bad an event is.

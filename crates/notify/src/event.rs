@@ -9,6 +9,7 @@ use roadstead_model::Digest;
 use serde::{Deserialize, Serialize};
 
 use crate::incident::{IncidentFacts, Stage};
+use crate::rollout::RolloutFacts;
 
 /// What stands before the keys that an object's own annotations give its events.
 const OWN_PREFIX: &str = "event.toolkit.fluxcd.io/";
@@ -42,6 +43,9 @@ pub struct Event {
     /// The incident that it tells of, where the Alert groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incident: Option<IncidentFacts>,
+    /// The rollout whose status it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutFacts>,
 }
 
 /// The object that an event is about.

@@ -4,7 +4,7 @@
 //! [`begin`] makes the HTTP requests that tell it, or asks what is there first, of which [`heard`] makes them, and [`refused`] reads from
 //! an answer whether it was taken. Each type of
 //! Provider is a file in `providers`. Failures that have one [`Cause`] are one [`Incident`]; what was not sent
-//! one by one is a [`Summary`]. What users and objects wrote is escaped for the place that it goes to, and cut at what that takes.
+//! one by one is a [`Summary`]; how far a commit has come in an environment is a [`Rollout`]. What users and objects wrote is escaped for the place that it goes to, and cut at what that takes.
 
 mod alert;
 mod cause;
@@ -14,6 +14,7 @@ mod providers;
 mod repository;
 mod request;
 mod retry;
+mod rollout;
 mod summary;
 mod target;
 mod text;
@@ -22,8 +23,14 @@ pub use alert::{BadPattern, Labels, Selector};
 pub use cause::Cause;
 pub use event::{Event, Involved, Level, QUALIFIED};
 pub use incident::{Incident, IncidentFacts, MOST_NAMED, Pace, Stage, Step};
-pub use providers::{Next, Question, Takes, begin, heard, is_built, is_git, refused, takes, thread};
+pub use providers::{
+    Next, Question, Takes, begin, heard, is_built, is_git, makes_statuses, refused, takes, thread,
+};
 pub use request::{Method, Request};
 pub use retry::{after, backoff};
+pub use rollout::{
+    Applied, Counts, NO_ENVIRONMENT, Rollout, RolloutFacts, RolloutKey, RolloutNews, RolloutStep, Rollouts,
+    ToldRollout, Verdict, gather, next, successor,
+};
 pub use summary::{Failing, SumOf, Summary};
 pub use target::{Target, Unsendable};

@@ -6,7 +6,9 @@ use serde::Serialize;
 use url::Url;
 
 use crate::event::Event;
+use crate::providers::PROGRESSING;
 use crate::request::{Method, Request};
+use crate::rollout::{RolloutFacts, Verdict};
 use crate::target::{Target, Unsendable};
 use crate::text;
 
@@ -128,14 +130,23 @@ pub(crate) struct Status {
     pub(crate) context: String,
     /// What it says.
     pub(crate) description: String,
+    /// And in one word.
+    pub(crate) verdict: Verdict,
 }
 
 impl Status {
     pub(crate) fn of(target: &Target, event: &Event) -> Result<Self, Unsendable> {
+        let (said, verdict) = match &event.rollout {
+            Some(rollout) => (event.message.replace(char::is_control, " "), rollout.verdict),
+            None if event.reason == PROGRESSING => (event.reason_in_words(), Verdict::Pending),
+            None if event.is_error() => (event.reason_in_words(), Verdict::Failure),
+            None => (event.reason_in_words(), Verdict::Success),
+        };
         Ok(Self {
             commit: commit(event)?,
             context: context(target, event)?,
-            description: text::cut(&event.reason_in_words(), DESCRIPTION),
+            description: text::cut(&said, DESCRIPTION),
+            verdict,
         })
     }
 
@@ -149,21 +160,37 @@ impl Status {
 fn commit(event: &Event) -> Result<String, Unsendable> {
     let named = ["commit", "originRevision", "revision"].iter().find_map(|key| event.metadata.get(*key));
     let named = named.ok_or(Unsendable::Event("the event names no commit"))?;
-    let hash = named.rsplit([':', '/']).next().unwrap_or_default();
+    hash(named).ok_or(Unsendable::Event("the revision of the event is not a commit"))
+}
+
+/// The commit that a revision names, in hex.
+pub(crate) fn hash(revision: &str) -> Option<String> {
+    let hash = revision.rsplit([':', '/']).next().unwrap_or_default();
     let is_hash = matches!(hash.len(), 40 | 64) && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if is_hash {
-        Ok(hash.to_lowercase())
-    } else {
-        Err(Unsendable::Event("the revision of the event is not a commit"))
+    is_hash.then(|| hash.to_lowercase())
+}
+
+/// What tells the status of a rollout from others of the commit: the Alert, the environment, and which Provider it is, which no other Alert of
+/// that name has.
+fn rollout_context(target: &Target, event: &Event, rollout: &RolloutFacts) -> String {
+    let provider = target.uid.split('-').next().unwrap_or_default();
+    let parts = ["roadstead", &event.involved_object.name].into_iter();
+    let parts = parts.chain(rollout.environment.as_deref()).chain([provider]);
+    let context = parts.collect::<Vec<_>>().join("/");
+    match context.chars().count() {
+        0..=CONTEXT => context,
+        // Two long names are still two.
+        _ => format!("roadstead/{}", text::sha1(context.as_bytes())),
     }
 }
 
 /// What tells a status from others of the commit: what the Provider says, else the object, and which Provider it is. An object
 /// of another namespace than the Provider's is named with it, since there may be one of that name in each.
 fn context(target: &Target, event: &Event) -> Result<String, Unsendable> {
-    let context = match &target.status_id {
-        Some(id) => id.clone(),
-        None => {
+    let context = match (&target.status_id, &event.rollout) {
+        (Some(id), _) => id.clone(),
+        (None, Some(rollout)) => rollout_context(target, event, rollout),
+        (None, None) => {
             let object = &event.involved_object;
             let provider = target.uid.split('-').next().unwrap_or_default();
             let name = match object.namespace == target.namespace {

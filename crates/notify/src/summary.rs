@@ -97,6 +97,7 @@ impl Summary {
             reporting_controller: "roadstead-hub".to_owned(),
             reporting_instance: String::new(),
             incident: None,
+            rollout: None,
         }
     }
 

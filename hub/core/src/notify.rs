@@ -7,12 +7,15 @@
 //! What a Silence keeps back, and what a Provider tells as a digest, is gathered in the place of being sent.
 //!
 //! Failures that an Alert with `spec.group` is for join an incident in the place of a delivery each; a pass makes deliveries of those that are to
-//! be told.
+//! be told. Where its Provider makes commit statuses, a pass counts the appliers that it is for, and makes a delivery of each status that is to say
+//! something else.
 
+mod counted;
 mod forward;
 mod gather;
 mod incidents;
 mod provider;
+mod rollouts;
 mod selected;
 mod send;
 mod sort;
@@ -25,6 +28,7 @@ use jiff::Timestamp;
 use roadstead_api::{ConditionStatus, NotificationStatus};
 use roadstead_hub_store::{Store, StoreError, Stored, Tx};
 use roadstead_model::Reason;
+use tokio::sync::Mutex;
 
 use crate::clock::Clock;
 use crate::context::Context;
@@ -48,6 +52,8 @@ pub struct Notifier {
     options: Arc<HubOptions>,
     access: Arc<AccessRules>,
     objects: Arc<Objects>,
+    /// Held while appliers are counted: one Alert's are at a time, which takes some 20 MiB where there are 50,000 clusters.
+    counting: Mutex<()>,
 }
 
 impl Notifier {
@@ -58,6 +64,7 @@ impl Notifier {
             options: Arc::clone(&context.options),
             access: Arc::clone(access),
             objects: Arc::clone(objects),
+            counting: Mutex::new(()),
         }
     }
 

@@ -315,6 +315,12 @@ impl Store {
             .execute(&self.pool)
             .await
             .map_err(StoreError::query("forget old incidents"))?;
+        // One that is told of again is asked for first, and not written where it is there.
+        sqlx::query("DELETE FROM rollout WHERE told_at < $1 AND verdict <> 'pending'")
+            .bind(to_sql(before))
+            .execute(&self.pool)
+            .await
+            .map_err(StoreError::query("forget old rollouts"))?;
         sqlx::query(
             "DELETE FROM alert_failing AS failing
              WHERE NOT EXISTS (SELECT FROM resource WHERE resource.kind = failing.kind

@@ -28,6 +28,8 @@ pub struct Concerned {
     pub others: Vec<ResourceUid>,
     /// The applier whose build holds it.
     pub parent: Option<ResourceUid>,
+    /// The Alerts that count how far a revision of it has come, or tell incidents of the appliers that refer to it.
+    pub alerts: Vec<ResourceUid>,
 }
 
 impl Tx {
@@ -146,7 +148,13 @@ impl Tx {
              WHERE refers_to @> ARRAY[$2] AND ($1 AND kind = ANY($3) OR $9 AND kind = ANY($8 || $10))
              UNION ALL
              SELECT parent, 2 FROM child
-             WHERE $4 AND kind = $5 AND namespace = $6 AND name = $7 AND parent IS NOT NULL",
+             WHERE $4 AND kind = $5 AND namespace = $6 AND name = $7 AND parent IS NOT NULL
+             UNION ALL
+             (SELECT DISTINCT heard.alert, 4 FROM resource AS used
+              JOIN alert_source AS heard ON heard.kind = used.kind AND heard.namespace IN (used.namespace, '*')
+                                        AND heard.name IN (used.name, '*')
+              JOIN resource AS alert ON alert.uid = heard.alert AND alert.object #> '{spec,group}' IS NOT NULL
+              WHERE $9 AND used.refers_to @> ARRAY[$2] AND used.kind = ANY($3))",
         )
         .bind(whom.users)
         .bind(used.key())
@@ -167,6 +175,7 @@ impl Tx {
                 0 => concerned.users.push(ResourceUid(uid)),
                 1 => concerned.sources.push(ResourceUid(uid)),
                 3 => concerned.others.push(ResourceUid(uid)),
+                4 => concerned.alerts.push(ResourceUid(uid)),
                 _ => concerned.parent = Some(ResourceUid(uid)),
             }
         }

@@ -164,3 +164,53 @@ async fn a_silence_keeps_back_what_fails_until_it_is_over() -> Result<()> {
     })
     .await
 }
+
+#[tokio::test]
+async fn a_commit_has_one_status_that_counts_clusters() -> Result<()> {
+    let sink = Sink::start().await?;
+    let setup = HubSetup::new("statuses").await?.arg("--allow-network=notify=127.0.0.1/32");
+    let fleet = Fleet::start_on(setup.arg("--allow-plain-http-credentials")).await?;
+    let url = &sink.url;
+    fleet
+        .apply(&format!(
+            "apiVersion: v1\nkind: Secret\nmetadata: {{name: statuses}}\nstringData: {{token: t0ken}}\n---\n\
+             apiVersion: notification.toolkit.fluxcd.io/v1beta3\nkind: Provider\nmetadata: {{name: commits}}\nspec: {{type: gitea, \
+             address: '{url}/o/r.git', secretRef: {{name: statuses}}}}\n---\n\
+             apiVersion: notification.toolkit.fluxcd.io/v1beta3\nkind: Alert\nmetadata: {{name: production}}\nspec:\n  providerRef: {{name: commits}}\n\
+             \x20 group: {{environmentLabel: env}}\n  eventSources: [{{kind: Kustomization, name: '*'}}]\n"
+        ))
+        .await?;
+    fleet.ready("alert/production").await?;
+    let space = fleet.cluster.namespace("statuses").await?;
+    let good = Commit::new().file("config.yaml", config_map(space.name(), "statuses", "fine"));
+    let repository = fleet.repository("app", &good).await?;
+    fleet.apply(&kustomization("app", "app", ".", &[])).await?;
+    let says = async |commit: &str, state: &str, description: &str| {
+        eventually("the status says so", PATIENCE, || async {
+            let of_commit = format!("post /api/v1/repos/o/r/statuses/{commit}");
+            let got: Vec<_> = sink
+                .got()
+                .into_iter()
+                .filter(|(head, _)| head.starts_with(&of_commit))
+                .map(|(_, body)| body)
+                .collect();
+            let last = got.last().with_context(|| format!("nothing of {commit}"))?;
+            ensure!(last["state"] == state && last["description"] == description, "{got:#?}");
+            let context = last["context"].as_str().unwrap_or_default();
+            ensure!(context.starts_with("roadstead/production/none/"), "{context}");
+            Ok(())
+        })
+        .await
+    };
+    let first = repository.git(["rev-parse", "main"], &[], b"")?;
+    says(first.trim(), "success", "1 of 1 cluster ready").await?;
+    let bad =
+        Commit::new().file("config.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: 'No Name'}\n");
+    let second = repository.commit("main", "bad", &bad)?;
+    let began = Instant::now();
+    fleet.fetch("app").await?;
+    says(second.trim(), "failure", "0 of 1 cluster ready, 1 failed").await?;
+    println!("from the fetch to the status that it failed: {:?}", began.elapsed());
+    says(first.trim(), "success", "1 of 1 cluster ready").await?;
+    Ok(())
+}

@@ -10,6 +10,7 @@ use super::status::{CommitStatus, Said};
 use crate::event::Event;
 use crate::repository::{Repository, Status};
 use crate::request::Method;
+use crate::rollout::Verdict;
 use crate::target::{Target, Unsendable};
 
 /// The version of the API that is asked for.
@@ -54,7 +55,12 @@ pub(super) fn status(target: &Target, event: &Event) -> Result<CommitStatus, Uns
     let mut api = repository.api(&below, credential);
     api.query = VERSION;
     let statuses = ["_apis", "git", "repositories", name, "commits", &status.commit, "statuses"];
-    let state = if event.is_error() { "error" } else { "succeeded" };
+    let state = match status.verdict {
+        Verdict::Pending => "pending",
+        Verdict::Success => "succeeded",
+        Verdict::Failure => "error",
+        Verdict::Superseded => "notApplicable",
+    };
     let genre = match event.metadata.get("summary") {
         Some(summary) => format!("{GENRE}:{summary}"),
         None => GENRE.to_owned(),
@@ -68,6 +74,7 @@ pub(super) fn status(target: &Target, event: &Event) -> Result<CommitStatus, Uns
         ask: api.get(&statuses, &[]),
         tell: api.send(Method::Post, &statuses, &body),
         said: Said::new(state, &status.description),
+        instead: None,
         known: Box::new(move |answer| {
             let all = serde_json::from_slice::<Page>(answer).map(|page| page.value).unwrap_or_default();
             let of_id = all.into_iter().filter(|one| one.context == context);

@@ -8,6 +8,7 @@ use super::status::{CommitStatus, Said, only};
 use crate::event::Event;
 use crate::repository::{Api, Repository, Status};
 use crate::request::Method;
+use crate::rollout::Verdict;
 use crate::target::{Target, Unsendable};
 
 /// The only service of this type.
@@ -35,7 +36,13 @@ fn api(target: &Target, repository: &Repository) -> Result<Api, Unsendable> {
 pub(super) fn status(target: &Target, event: &Event) -> Result<CommitStatus, Unsendable> {
     let (repository, status) = (Repository::of(target)?, Status::of(target, event)?);
     let ([owner, name], api) = (repository.owner_and_name()?, api(target, &repository)?);
-    let (state, key) = (if event.is_error() { "FAILED" } else { "SUCCESSFUL" }, status.key());
+    let state = match status.verdict {
+        Verdict::Pending => "INPROGRESS",
+        Verdict::Success => "SUCCESSFUL",
+        Verdict::Failure => "FAILED",
+        Verdict::Superseded => "STOPPED",
+    };
+    let key = status.key();
     let body = json!({
         "state": state, "key": key, "name": status.context, "description": status.description,
         "url": repository.site.as_str().trim_end_matches('/'),
@@ -45,6 +52,7 @@ pub(super) fn status(target: &Target, event: &Event) -> Result<CommitStatus, Uns
         ask: api.get(&[&all[..], &[&key]].concat(), &[]),
         tell: api.send(Method::Post, &all, &body),
         said: Said::new(state, &status.description),
+        instead: None,
         known: Box::new(only),
     })
 }

@@ -6,6 +6,7 @@ use super::status::{CommitStatus, Said, only};
 use crate::event::Event;
 use crate::repository::{Repository, Status};
 use crate::request::{Method, Request};
+use crate::rollout::Verdict;
 use crate::target::{Target, Unsendable};
 
 /// What stands before the project in a clone URL.
@@ -25,7 +26,13 @@ pub(super) fn status(target: &Target, event: &Event) -> Result<CommitStatus, Uns
     let below: Vec<&str> = context.chain(["rest", "api", "latest"]).collect();
     let api = repository.api(&below, ("Authorization", credential));
     let builds = ["projects", project, "repos", name, "commits", &status.commit, "builds"];
-    let (state, key) = (if event.is_error() { "FAILED" } else { "SUCCESSFUL" }, status.key());
+    let state = match status.verdict {
+        Verdict::Pending => "INPROGRESS",
+        Verdict::Success => "SUCCESSFUL",
+        Verdict::Failure => "FAILED",
+        Verdict::Superseded => "CANCELLED",
+    };
+    let key = status.key();
     let object = &event.involved_object;
     let body = json!({
         "key": key, "state": state, "url": format!("{}{}", repository.site, repository.path.join("/")),
@@ -36,6 +43,7 @@ pub(super) fn status(target: &Target, event: &Event) -> Result<CommitStatus, Uns
         ask: not_a_page(api.get(&builds, &[("key", &key)])),
         tell: not_a_page(api.send(Method::Post, &builds, &body)),
         said: Said::new(state, &status.description),
+        instead: None,
         known: Box::new(only),
     })
 }

@@ -3,12 +3,12 @@
 use serde::Deserialize;
 use serde_json::json;
 
-use super::PROGRESSING;
 use super::comment::Thread;
 use super::status::{CommitStatus, Said, listed};
 use crate::event::Event;
 use crate::repository::{Api, Repository, Status};
 use crate::request::Method;
+use crate::rollout::Verdict;
 use crate::target::{Target, Unsendable};
 
 /// Statuses that are looked through for the newest of this id.
@@ -31,10 +31,11 @@ fn api(target: &Target, repository: &Repository) -> Result<Api, Unsendable> {
 pub(super) fn status(target: &Target, event: &Event) -> Result<CommitStatus, Unsendable> {
     let (repository, status) = (Repository::of(target)?, Status::of(target, event)?);
     let ([owner, name], api) = (repository.owner_and_name()?, api(target, &repository)?);
-    let state = match () {
-        () if event.reason == PROGRESSING => "pending",
-        () if event.is_error() => "failure",
-        () => "success",
+    let state = match status.verdict {
+        Verdict::Pending => "pending",
+        Verdict::Success => "success",
+        Verdict::Failure => "failure",
+        Verdict::Superseded => "warning",
     };
     let body = json!({
         "state": state, "context": status.context, "description": status.description, "target_url": "",
@@ -45,6 +46,7 @@ pub(super) fn status(target: &Target, event: &Event) -> Result<CommitStatus, Uns
         tell: api.send(Method::Post, &["repos", owner, name, "statuses", &status.commit], &body),
         said: Said::new(state, &status.description),
         // Not every version heeds the order.
+        instead: None,
         known: Box::new(move |answer| {
             let of_id = listed::<Listed>(answer).into_iter().filter(|one| one.context == status.context);
             of_id.max_by_key(|one| one.id).map(|newest| newest.said).into_iter().collect()

@@ -9,6 +9,7 @@ use super::status::{CommitStatus, Said, listed};
 use crate::event::Event;
 use crate::repository::{Api, Repository, Status};
 use crate::request::{Method, Request};
+use crate::rollout::Verdict;
 use crate::target::{Target, Unsendable};
 use crate::text;
 
@@ -45,12 +46,18 @@ fn api(target: &Target, repository: &Repository) -> Result<Api, Unsendable> {
 pub(super) fn status(target: &Target, event: &Event) -> Result<CommitStatus, Unsendable> {
     let (repository, status) = (Repository::of(target)?, Status::of(target, event)?);
     let ([owner, name], api) = (repository.owner_and_name()?, api(target, &repository)?);
-    let state = if event.is_error() { "failure" } else { "success" };
+    let state = match status.verdict {
+        Verdict::Pending => "pending",
+        Verdict::Success => "success",
+        Verdict::Failure => "failure",
+        Verdict::Superseded => "error",
+    };
     let body = json!({ "state": state, "context": status.context, "description": status.description });
     Ok(CommitStatus {
         ask: api.get(&["repos", owner, name, "commits", &status.commit, "statuses"], &[("per_page", LISTED)]),
         tell: api.send(Method::Post, &["repos", owner, name, "statuses", &status.commit], &body),
         said: Said::new(state, &status.description),
+        instead: None,
         known: Box::new(move |answer| {
             let mut of_id = listed::<Listed>(answer).into_iter().filter(|one| one.context == status.context);
             of_id.next().map(|newest| newest.said).into_iter().collect()

@@ -8,12 +8,19 @@ use super::comment::Thread;
 use super::status::{CommitStatus, Said, listed};
 use crate::event::Event;
 use crate::repository::{Api, Repository, Status};
-use crate::request::Method;
+use crate::request::{Method, Request};
+use crate::rollout::Verdict;
 use crate::target::{Target, Unsendable};
 
-/// A status, as it is listed.
+/// The states of what is under way: from the first to the second there is a step, and neither may be told once more.
+const WAITS: &str = "pending";
+const RUNS: &str = "running";
+
+/// A status, as it is listed. Later ones have higher numbers.
 #[derive(Deserialize)]
 struct Listed {
+    #[serde(default)]
+    id: i64,
     name: String,
     #[serde(flatten)]
     said: Said,
@@ -27,17 +34,36 @@ fn api(target: &Target, repository: &Repository) -> Result<Api, Unsendable> {
 pub(super) fn status(target: &Target, event: &Event) -> Result<CommitStatus, Unsendable> {
     let (repository, status) = (Repository::of(target)?, Status::of(target, event)?);
     let (project, api) = (repository.path.join("/"), api(target, &repository)?);
-    let state = if event.is_error() { "failed" } else { "success" };
-    let body = json!({ "name": status.context, "state": state, "description": status.description });
+    let state = match status.verdict {
+        Verdict::Pending => WAITS,
+        Verdict::Success => "success",
+        Verdict::Failure => "failed",
+        Verdict::Superseded => "canceled",
+    };
+    let body =
+        |state: &str| json!({ "name": status.context, "state": state, "description": status.description });
+    let tells = ["projects", &project, "statuses", &status.commit];
+    let tell = |state: &str| api.send(Method::Post, &tells, &body(state));
+    let runs = (status.verdict == Verdict::Pending).then(|| tell(RUNS));
+    let instead = event.rollout.is_some().then(|| -> Box<dyn Fn(&[Said]) -> Option<Vec<Request>>> {
+        Box::new(move |known| match (known.first()?.state.as_str(), &runs) {
+            (WAITS, Some(runs)) => Some(vec![runs.clone()]),
+            (RUNS, Some(_)) => Some(Vec::new()),
+            (known, None) if known == state => Some(Vec::new()),
+            _ => None,
+        })
+    });
     let all = ["projects", &project, "repository", "commits", &status.commit, "statuses"];
     Ok(CommitStatus {
         ask: api.get(&all, &[("name", &status.context)]),
-        tell: api.send(Method::Post, &["projects", &project, "statuses", &status.commit], &body),
+        tell: tell(state),
         said: Said::new(state, &status.description),
-        // One for each pipeline: any of them will do.
+        instead,
+        // One for each pipeline: any of them will do, the newest first.
         known: Box::new(move |answer| {
-            let all = listed::<Listed>(answer).into_iter();
-            all.filter(|one| one.name == status.context).map(|one| one.said).collect()
+            let mut all = listed::<Listed>(answer);
+            all.sort_by_key(|one| std::cmp::Reverse(one.id));
+            all.into_iter().filter(|one| one.name == status.context).map(|one| one.said).collect()
         }),
     })
 }

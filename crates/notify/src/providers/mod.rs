@@ -44,7 +44,7 @@ const FACT: usize = 1_000;
 /// What is asked only of types that it is asked of.
 const NOT_ASKED: Unsendable = Unsendable::Answer("a Provider of this type asks no such thing");
 /// The reason of what is under way.
-const PROGRESSING: &str = "Progressing";
+pub(crate) const PROGRESSING: &str = "Progressing";
 
 /// What comes next in telling an event.
 #[derive(Debug)]
@@ -185,6 +185,12 @@ pub fn is_git(type_: ProviderType) -> bool {
     statuses(type_).is_some() || comments(type_).is_some() || type_ == ProviderType::Githubdispatch
 }
 
+/// Whether a type makes the statuses of commits.
+#[must_use]
+pub fn makes_statuses(type_: ProviderType) -> bool {
+    statuses(type_).is_some()
+}
+
 /// The name of a type that is not built.
 fn unbuilt(type_: ProviderType) -> Option<&'static str> {
     match type_ {
@@ -214,11 +220,13 @@ pub fn takes(type_: ProviderType, event: &Event) -> Takes {
     let is_under_way = event.reason == PROGRESSING;
     let only = |takes: bool| if takes { Takes::Always } else { Takes::Never };
     match type_ {
-        T::Generic | T::GenericHmac => Takes::Always,
+        T::Generic | T::GenericHmac if event.rollout.is_none() => Takes::Always,
         // It is about no object that could be opened or closed, and about no commit.
         _ if event.is_summary() => {
             only(!is_git(type_) && !matches!(type_, T::Pagerduty | T::Opsgenie | T::Alertmanager))
         }
+        // It is the status of a commit, and for nobody else.
+        _ if event.rollout.is_some() => only(makes_statuses(type_)),
         // It is told because it is news.
         _ if event.incident.is_some() => Takes::Always,
         _ if statuses(type_).is_some() => {

@@ -19,13 +19,18 @@ pub(super) struct CommitStatus {
     pub(super) said: Said,
     /// What those of its id say that count, of an answer to the question.
     pub(super) known: Known,
+    /// What is told in its place where those that count say this: of services that refuse to be told the same state with other words.
+    pub(super) instead: Option<Instead>,
 }
+
+/// What is told where there is a status, if anything; none where nothing is there that would be in the way.
+type Instead = Box<dyn Fn(&[Said]) -> Option<Vec<Request>>>;
 
 /// What a status says, in the service's words; GitLab and Gitea list the state as `status`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(super) struct Said {
     #[serde(alias = "status")]
-    state: String,
+    pub(super) state: String,
     description: Option<String>,
 }
 
@@ -38,8 +43,12 @@ impl Said {
 impl CommitStatus {
     /// What is left to be told. An answer that cannot be read knows of none: telling a status once more does no harm.
     pub(super) fn heard(self, answer: &[u8]) -> Next {
-        let is_there = (self.known)(answer).contains(&self.said);
-        Next::Tell(if is_there { Vec::new() } else { vec![self.tell] })
+        let known = (self.known)(answer);
+        if known.contains(&self.said) {
+            return Next::Tell(Vec::new());
+        }
+        let instead = self.instead.and_then(|instead| instead(&known));
+        Next::Tell(instead.unwrap_or_else(|| vec![self.tell]))
     }
 }
 

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use roadstead_api::{
-    AlertSpec, CronSchedule, KindId, Provider, Silence, SilenceSpec, SilencedObject, Time, Times,
+    AlertSpec, CronSchedule, KindId, Provider, ProviderSpec, Silence, SilenceSpec, SilencedObject, Time,
+    Times,
 };
 use roadstead_hub_store::{
     Gathered, KeptFailure, NewDelivery, StillFailing, Stored, StoredSilence, Tx, Uncounted,
@@ -178,17 +179,26 @@ pub(super) struct Kept {
 }
 
 impl Notifier {
+    /// The Provider of an Alert. What cannot be read is told by the pass over the Provider.
+    pub(super) async fn provider_of(
+        &self,
+        alert: &Stored,
+        spec: &AlertSpec,
+    ) -> Result<Option<(Stored, ProviderSpec)>, HubError> {
+        let found = self.store.get(KindId::Provider, &alert.namespace, &spec.provider_ref.name).await?;
+        let Some(provider) = found else { return Ok(None) };
+        let spec = provider.decode::<Provider>().ok().map(|provider| provider.spec);
+        Ok(spec.map(|spec| (provider, spec)))
+    }
+
     /// The Provider of an Alert, and when that tells digests, if it does.
-    pub(super) async fn digest_of(
+    async fn digest_of(
         &self,
         alert: &Stored,
         spec: &AlertSpec,
     ) -> Result<Option<(Stored, CronSchedule)>, HubError> {
-        let found = self.store.get(KindId::Provider, &alert.namespace, &spec.provider_ref.name).await?;
-        let Some(provider) = found else { return Ok(None) };
-        // What cannot be read is told by the pass over the Provider.
-        let digest = provider.decode::<Provider>().ok().and_then(|provider| provider.spec.digest);
-        Ok(digest.map(|digest| (provider, digest)))
+        let found = self.provider_of(alert, spec).await?;
+        Ok(found.and_then(|(provider, spec)| Some((provider, spec.digest?))))
     }
 
     /// Tells what Silences that are over kept back, and the digest where it is time.

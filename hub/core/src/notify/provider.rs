@@ -98,5 +98,6 @@ fn sample(now: Timestamp) -> Event {
         reporting_controller: String::new(),
         reporting_instance: String::new(),
         incident: None,
+        rollout: None,
     }
 }

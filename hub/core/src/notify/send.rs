@@ -12,12 +12,13 @@ use roadstead_hub_store::{Attempted, Delivery, IncidentId, Stored};
 use roadstead_model::{ApplierUid, Reason, ResourceUid};
 use roadstead_notify::{
     Event, Next, Question, Request, Selector, Takes, Target, Unsendable, after, backoff, begin, heard,
-    is_git, refused, takes, thread,
+    is_git, makes_statuses, refused, takes, thread,
 };
 use roadstead_outbound::{SendError, secret_header};
 
 use crate::HubError;
 use crate::notify::provider::unsendable;
+use crate::notify::rollouts::Grouped;
 use crate::notify::way::Way;
 use crate::notify::words::{Words, status_id};
 use crate::notify::{Fault, LOGGER, Notifier, tell, tell_suspended};
@@ -80,13 +81,7 @@ impl Notifier {
         if spec.suspend {
             return self.record(&seen, None, LONG).await;
         }
-        let look_at = match &spec.group {
-            Some(group) => self.tell_incidents(&seen, &spec, group).await?,
-            None => {
-                self.end_grouping(uid).await?;
-                None
-            }
-        };
+        let Grouped { look_at, left_out: uncounted } = self.tell_grouped(&seen, &spec).await?;
         let kept = self.tell_gathered(&seen, &spec).await?;
         let (found, next) = match self.ready(&seen, &spec).await? {
             Ok(Some(way)) => {
@@ -94,6 +89,11 @@ impl Notifier {
                 let mut sends = format!("its events are sent to Provider '{}'", spec.provider_ref.name);
                 if let Some(told) = kept.told {
                     sends = format!("{sends}; {told}");
+                }
+                if uncounted > 0 {
+                    sends = format!(
+                        "{sends}; there are too many commits and environments: {uncounted} statuses are left out"
+                    );
                 }
                 let found = match failure {
                     None => Ok(sends),
@@ -122,6 +122,29 @@ impl Notifier {
         self.record(&seen, Some(found), wait).await
     }
 
+    /// Tells what an Alert groups: incidents, or the statuses of commits; and ends what it grouped otherwise before.
+    async fn tell_grouped(&self, seen: &Stored, spec: &AlertSpec) -> Result<Grouped, HubError> {
+        let provider = self.provider_of(seen, spec).await?;
+        let counts = provider.map(|(_, provider)| makes_statuses(provider.type_));
+        match &spec.group {
+            Some(group) if counts == Some(true) => {
+                self.end_grouping(seen.uid).await?;
+                return self.tell_rollouts(seen, spec, group).await;
+            }
+            // While its Provider is not there, it may be either.
+            Some(_) if counts.is_none() => {}
+            _ => self.end_rollouts(seen, spec).await?,
+        }
+        let look_at = match &spec.group {
+            Some(group) => self.tell_incidents(seen, spec, group).await?,
+            None => {
+                self.end_grouping(seen.uid).await?;
+                None
+            }
+        };
+        Ok(Grouped { look_at, left_out: 0 })
+    }
+
     /// How an Alert's Provider is reached; none while that is suspended.
     async fn ready(&self, stored: &Stored, spec: &AlertSpec) -> Result<Result<Option<Way>, Fault>, HubError> {
         if let Err(why) = Selector::new(spec, &stored.namespace) {
@@ -133,10 +156,10 @@ impl Notifier {
             return Ok(Err((Reason::NotFound, why)));
         };
         let of_provider = provider.decode::<Provider>()?.spec;
-        if spec.group.is_some() && is_git(of_provider.type_) {
+        if spec.group.is_some() && is_git(of_provider.type_) && !makes_statuses(of_provider.type_) {
             let why = format!(
-                "spec.group: Provider '{namespace}/{name}' is of a Git service, which is told of each object by itself; remove \
-                 spec.group, or name another Provider"
+                "spec.group: Provider '{namespace}/{name}' writes comments or starts workflows, and is told of each object by itself; \
+                 remove spec.group, or name another Provider"
             );
             return Ok(Err((Reason::ValidationFailed, why)));
         }

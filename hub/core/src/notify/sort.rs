@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use roadstead_api::{Alert, AlertSpec, KindId};
 use roadstead_hub_store::{NewDelivery, Stored, Tx, WaitingNews};
 use roadstead_model::{Queue, ResourceUid};
-use roadstead_notify::{Event, QUALIFIED, Selector};
+use roadstead_notify::{Event, QUALIFIED, Selector, makes_statuses};
 use serde_json::json;
 
 use crate::HubError;
@@ -117,7 +117,12 @@ impl Notifier {
         // One that an older version stored, and that cannot be read, holds up no other: a pass over it says what is wrong.
         let Ok(Alert { spec, .. }) = alert.decode::<Alert>() else { return Ok(false) };
         let groups = spec.group.is_some();
-        let digest = self.digest_of(&alert, &spec).await?.map(|(_, digest)| digest);
+        let provider = self.provider_of(&alert, &spec).await?.map(|(_, provider)| provider);
+        if groups && provider.as_ref().is_some_and(|provider| makes_statuses(provider.type_)) {
+            // It counts, and what it says follows from how the objects are then.
+            return Ok(true);
+        }
+        let digest = provider.and_then(|provider| provider.digest);
         let in_force = asked.in_force(tx, &alert.namespace, batch.now).await?;
         let gathering = Gathering::of(tx, &alert, digest, in_force).await?;
         if groups || !gathering.is_idle() {

@@ -152,6 +152,7 @@ fn news(about: &Stored, type_: &str, reason: &str, message: &str, now: Timestamp
         reporting_controller: COMPONENT.to_owned(),
         reporting_instance: String::new(),
         incident: None,
+        rollout: None,
     };
     Some(NewsItem {
         kind: kind.kind.to_owned(),

@@ -67,6 +67,8 @@ pub(crate) async fn write<K: HasStatus>(
         // Of what is neither, only ArtifactGenerators refer to sources.
         tx.enqueue(Queue::Generator, &concerned.others).await?;
         tx.enqueue(Queue::Applier, concerned.parent.as_slice()).await?;
+        // A commit has a status from its beginning.
+        tx.enqueue(Queue::Alert, &concerned.alerts).await?;
         written.users = whom.users.then_some(concerned.users);
     }
     if whom.sources && stored.kind == KindId::HelmRepository {

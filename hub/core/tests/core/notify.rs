@@ -5,6 +5,7 @@
 mod forward;
 mod git;
 mod incidents;
+mod rollouts;
 mod selectors;
 mod silences;
 

@@ -211,16 +211,18 @@ async fn services_that_know_incidents_get_one_that_opens_and_closes() -> Result<
 }
 
 #[tokio::test]
-async fn git_services_are_told_of_each_object() -> Result<()> {
+async fn comments_and_workflows_are_of_each_object() -> Result<()> {
     let grouped = Grouped::new("generic", json!({}), 1).await?;
     let site = &grouped.0.site;
-    site.apply(provider("apps", json!({ "type": "github", "address": "https://github.com/o/r" }))).await?;
-    pass(&grouped.0.hub, site, "apps").await?;
-    let (reason, message) = site.ready(KindId::Alert, "apps", "alert").await.context("read the Alert")?;
-    ensure!(
-        reason == "ValidationFailed" && message.starts_with("spec.group: Provider 'apps/chat'"),
-        "{reason}: {message}"
-    );
+    for type_ in ["githubpullrequestcomment", "githubdispatch"] {
+        site.apply(provider("apps", json!({ "type": type_, "address": "https://github.com/o/r" }))).await?;
+        pass(&grouped.0.hub, site, "apps").await?;
+        let (reason, message) = site.ready(KindId::Alert, "apps", "alert").await.context("read the Alert")?;
+        ensure!(
+            reason == "ValidationFailed" && message.starts_with("spec.group: Provider 'apps/chat'"),
+            "{type_}: {reason}: {message}"
+        );
+    }
     Ok(())
 }
 
