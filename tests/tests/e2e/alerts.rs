@@ -173,9 +173,9 @@ async fn a_commit_has_one_status_that_counts_clusters() -> Result<()> {
     let url = &sink.url;
     fleet
         .apply(&format!(
-            "apiVersion: v1\nkind: Secret\nmetadata: {{name: git}}\nstringData: {{token: t0ken}}\n---\n\
+            "apiVersion: v1\nkind: Secret\nmetadata: {{name: statuses}}\nstringData: {{token: t0ken}}\n---\n\
              apiVersion: notification.toolkit.fluxcd.io/v1beta3\nkind: Provider\nmetadata: {{name: commits}}\nspec: {{type: gitea, \
-             address: '{url}/o/r.git', secretRef: {{name: git}}}}\n---\n\
+             address: '{url}/o/r.git', secretRef: {{name: statuses}}}}\n---\n\
              apiVersion: notification.toolkit.fluxcd.io/v1beta3\nkind: Alert\nmetadata: {{name: production}}\nspec:\n  providerRef: {{name: commits}}\n\
              \x20 group: {{environmentLabel: env}}\n  eventSources: [{{kind: Kustomization, name: '*'}}]\n"
         ))
