@@ -261,7 +261,7 @@ pub(crate) enum Command {
     ///
     /// All hubs need the new key first: put it into the first line of their key file, above the one from before, and wait until
     /// they have read it. May be stopped at any time and started again: it goes on with what is left.
-    Rekey(RekeyArgs),
+    Rekey(Box<RekeyArgs>),
 
     /// Have a key service wrap the keys of a key file, or a new key, and print the key file to use, which holds no key that opens anything
     ///
@@ -272,7 +272,7 @@ pub(crate) enum Command {
         roadstead-hub wrap-key --aws-kms arn:aws:kms:eu-central-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab > hub.key\n  \
         roadstead-hub wrap-key --vault-transit https://vault.example:8200/v1/transit/keys/roadstead --in hub.key --out hub.key\n  \
         roadstead-hub wrap-key --aws-kms arn:… --in hub.key --new --out hub.key && roadstead-hub rekey")]
-    WrapKey(WrapKeyArgs),
+    WrapKey(Box<WrapKeyArgs>),
 }
 
 /// How a rekey is done.

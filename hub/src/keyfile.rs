@@ -168,7 +168,7 @@ impl KeyFile {
         let mut keys = Vec::with_capacity(entries.len());
         for (number, entry) in entries.iter().enumerate() {
             let key = self.unwrapping.unwrap(entry).await;
-            if key.as_ref().is_err_and(|error| error.is::<KeepingError>()) {
+            if key.as_ref().is_err_and(Error::is::<KeepingError>) {
                 self.failed = Some((named.clone(), Instant::now() + pause, pause));
             }
             keys.push(key.with_context(|| told(&self.path, number))?);

@@ -5,10 +5,10 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::comment::Thread;
-use super::status::{CommitStatus, Said, listed};
+use super::status::{CommitStatus, Instead, Said, listed};
 use crate::event::Event;
 use crate::repository::{Api, Repository, Status};
-use crate::request::{Method, Request};
+use crate::request::Method;
 use crate::rollout::Verdict;
 use crate::target::{Target, Unsendable};
 
@@ -45,7 +45,7 @@ pub(super) fn status(target: &Target, event: &Event) -> Result<CommitStatus, Uns
     let tells = ["projects", &project, "statuses", &status.commit];
     let tell = |state: &str| api.send(Method::Post, &tells, &body(state));
     let runs = (status.verdict == Verdict::Pending).then(|| tell(RUNS));
-    let instead = event.rollout.is_some().then(|| -> Box<dyn Fn(&[Said]) -> Option<Vec<Request>>> {
+    let instead = event.rollout.is_some().then(|| -> Instead {
         Box::new(move |known| match (known.first()?.state.as_str(), &runs) {
             (WAITS, Some(runs)) => Some(vec![runs.clone()]),
             (RUNS, Some(_)) => Some(Vec::new()),

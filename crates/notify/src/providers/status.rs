@@ -24,7 +24,7 @@ pub(super) struct CommitStatus {
 }
 
 /// What is told where there is a status, if anything; none where nothing is there that would be in the way.
-type Instead = Box<dyn Fn(&[Said]) -> Option<Vec<Request>>>;
+pub(super) type Instead = Box<dyn Fn(&[Said]) -> Option<Vec<Request>>>;
 
 /// What a status says, in the service's words; GitLab and Gitea list the state as `status`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

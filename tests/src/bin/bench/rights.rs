@@ -46,8 +46,8 @@ pub(crate) async fn measure(report: &mut Report, plan: &Plan) -> Result<()> {
 
     load::create(&master, plan).await?;
     load::settle(&master).await?;
-    add(asked("master", plan, &[master.clone()], Method::GET).await?);
-    add(asked("master", plan, &[master.clone()], Method::PATCH).await?);
+    add(asked("master", plan, std::slice::from_ref(&master), Method::GET).await?);
+    add(asked("master", plan, std::slice::from_ref(&master), Method::PATCH).await?);
 
     bind(&master, plan).await?;
     let people: Vec<Api> = futures::stream::iter(0..plan.people.people)
