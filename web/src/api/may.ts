@@ -56,7 +56,8 @@ const review = (spec: Question) =>
         kind: 'SelfSubjectAccessReview',
         spec,
       });
-      return { allowed: status?.allowed !== false, why: status?.reason || needed(spec) };
+      const why = status?.reason ?? '';
+      return { allowed: status?.allowed !== false, why: why === '' ? needed(spec) : why };
     },
   });
 

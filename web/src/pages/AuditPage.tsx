@@ -18,6 +18,31 @@ import { usePageTitle } from '../ui/usePageTitle';
 
 const NAMES = ['user', 'verb', 'kind', 'namespace', 'name', 'outcome', 'request', 'administrator'] as const;
 const NONE = Object.fromEntries(NAMES.map((name) => [name, '']));
+/** What else is on record: other objects, credentials, and what has a path and holds no object. */
+const OTHERS = [
+  'Alert',
+  'Provider',
+  'Receiver',
+  'Silence',
+  'ArtifactGenerator',
+  'ManagementCluster',
+  'Namespace',
+  'ResourceQuota',
+  'ReferenceGrant',
+  'ConfigMap',
+  'Secret',
+  'ServiceAccount',
+  'Role',
+  'RoleBinding',
+  'ClusterRole',
+  'ClusterRoleBinding',
+  'AccessToken',
+  'AccountKey',
+  'ClientCertificate',
+  'Credential',
+  'Session',
+  'Path',
+];
 const VERBS = [
   'create',
   'update',
@@ -70,9 +95,7 @@ export default function AuditPage(): ReactNode {
           onChange={(kind) => change({ kind })}
           options={[
             ['', 'all'],
-            ...[...KINDS.map(({ kind }) => kind), 'Secret', 'AccessToken', 'Path'].map(
-              (kind) => [kind, kind] as const,
-            ),
+            ...[...KINDS.map(({ kind }) => kind), ...OTHERS].map((kind) => [kind, kind] as const),
           ]}
         />
         <SearchField label="Namespace" value={filter.namespace} onChange={setNamespace} />

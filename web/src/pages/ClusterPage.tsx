@@ -9,6 +9,7 @@ import type { ClusterItem } from '../api/queries';
 import { clusterOf, object } from '../api/queries';
 import { HubFailure } from '../api/errors';
 import { ApplierTable } from '../ui/ApplierTable';
+import { AuditLink } from '../ui/AuditLink';
 import { Conditions } from '../ui/Conditions';
 import { Details } from '../ui/Details';
 import { EventsOf } from '../ui/EventList';
@@ -83,6 +84,7 @@ function Body({ cluster }: { cluster: ClusterItem }): ReactNode {
           </div>
         )}
       </Asked>
+      <AuditLink id={id} />
       <section aria-labelledby="on-it">
         <h2 id="on-it">Appliers for it</h2>
         <ApplierTable
