@@ -285,12 +285,32 @@ mod tests {
             assert_eq!(may("create"), resource.starts_with("self"), "{resource}");
             assert!(!may("delete"), "{resource}");
         }
-        for path in
-            ["/api", "/api/v1", "/apis", "/apis/a/v1", "/openapi/v2", "/openapi/v3/api/v1", "/version"]
-        {
+        for path in [
+            "/api",
+            "/api/v1",
+            "/apis",
+            "/apis/a/v1",
+            "/openapi/v2",
+            "/openapi/v3/api/v1",
+            "/version",
+            // Of these everybody is shown what they may see.
+            "/fleet/v1/clusters",
+            "/fleet/v1/changes",
+        ] {
             assert!(nobody.may(&Attributes::Path { verb: "get", path }), "{path}");
+            assert!(!nobody.may(&Attributes::Path { verb: "put", path }), "{path}");
         }
-        for path in ["/metrics", "/fleet/v1/clusters", "/apisx", "/"] {
+        for path in [
+            "/metrics",
+            "/fleet/v1",
+            "/fleet/v1/clustersx",
+            "/fleet/v1/tokens",
+            "/fleet/v1/account-keys",
+            "/fleet/v1/audit",
+            "/fleet/v1/audit/check",
+            "/apisx",
+            "/",
+        ] {
             assert!(!nobody.may(&Attributes::Path { verb: "get", path }), "{path}");
         }
     }
