@@ -14,10 +14,10 @@ use roadstead_model::{GoDuration, Guard, GuardMode};
 use url::Url;
 
 use crate::clusters::ClusterArgs;
-use crate::keeping::KeepingArgs;
 use crate::limits::LimitArgs;
 use crate::network::{AllowArgs, NetworkArgs};
 use crate::otlp::OtlpArgs;
+use crate::unwrapping::WrappingArgs;
 use crate::wrap::WrapKeyArgs;
 
 /// Roadstead's hub: keeps a fleet of Kubernetes clusters on what Git says.
@@ -99,7 +99,7 @@ pub(crate) struct Args {
     pub(crate) network: NetworkArgs,
 
     #[command(flatten)]
-    pub(crate) keeping: KeepingArgs,
+    pub(crate) wrapping: WrappingArgs,
 
     #[command(flatten)]
     pub(crate) clusters: ClusterArgs,
@@ -282,7 +282,7 @@ pub(crate) struct RekeyArgs {
     pub(crate) database: DatabaseArgs,
 
     #[command(flatten)]
-    pub(crate) keeping: KeepingArgs,
+    pub(crate) wrapping: WrappingArgs,
 
     #[command(flatten)]
     pub(crate) allow: AllowArgs,

@@ -1,5 +1,5 @@
 //! The keys that secrets are encrypted with lie in a file, never in the database: the newest first, one in a line. A line is a key, or an
-//! envelope that a key service unwraps (`keeping.rs`).
+//! envelope that a key service unwraps (`unwrapping.rs`).
 
 use std::io::Read as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Error, Result, bail};
 use roadstead_hub_store::{Key, Store, StoreError};
-use roadstead_kms::{ENTRY_BYTES, Entry, KeepingError};
+use roadstead_kms::{ENTRY_BYTES, Entry, WrappingError};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
-use crate::keeping::Unwrapping;
 use crate::private_file;
+use crate::unwrapping::Unwrapping;
 
 /// Keys are taken out of the file once nothing needs them.
 const MAX_KEYS: usize = 16;
@@ -168,7 +168,7 @@ impl KeyFile {
         let mut keys = Vec::with_capacity(entries.len());
         for (number, entry) in entries.iter().enumerate() {
             let key = self.unwrapping.unwrap(entry).await;
-            if key.as_ref().is_err_and(Error::is::<KeepingError>) {
+            if key.as_ref().is_err_and(Error::is::<WrappingError>) {
                 self.failed = Some((named.clone(), Instant::now() + pause, pause));
             }
             keys.push(key.with_context(|| told(&self.path, number))?);

@@ -5,7 +5,6 @@ mod authentication;
 mod clusters;
 mod database;
 mod dev;
-mod keeping;
 mod keyfile;
 mod kubeconfig;
 mod limits;
@@ -15,6 +14,7 @@ mod otlp;
 mod private_file;
 mod rekey;
 mod run;
+mod unwrapping;
 mod wrap;
 
 use std::io::IsTerminal as _;

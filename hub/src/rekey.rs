@@ -9,8 +9,8 @@ use roadstead_hub_store::{KeyCensus, RekeyOptions, RekeyStep, Rekeyed, Sealer, S
 
 use crate::args::RekeyArgs;
 use crate::database;
-use crate::keeping::Unwrapping;
 use crate::keyfile::KeyFile;
+use crate::unwrapping::Unwrapping;
 
 /// Of its own: it runs beside hubs.
 const CONNECTIONS: u32 = 4;
@@ -21,7 +21,7 @@ const EVERY: Duration = Duration::from_secs(1);
 pub(crate) async fn run(args: &RekeyArgs) -> Result<ExitCode> {
     let url = database::url(&args.database)?.context("no database: give --database-url postgres://…")?;
     let path = args.database.key_file.as_ref().context("no keys: give --key-file FILE")?;
-    let (_, keys) = KeyFile::open(path, Unwrapping::new(&args.keeping, &args.allow)).await?;
+    let (_, keys) = KeyFile::open(path, Unwrapping::new(&args.wrapping, &args.allow)).await?;
     let sealer = Sealer::with_keys(&keys).context("use the key file's keys")?;
     drop(keys);
     let store = Store::open_over(&url, database::transport(&args.database), sealer, CONNECTIONS)

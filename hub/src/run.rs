@@ -20,10 +20,10 @@ use zeroize::Zeroizing;
 
 use crate::args::Args;
 use crate::dev::DevState;
-use crate::keeping::Unwrapping;
 use crate::keyfile::KeyFile;
 use crate::kubeconfig::Token;
 use crate::network::Own;
+use crate::unwrapping::Unwrapping;
 use crate::{authentication, database, dev, keyfile, kubeconfig, limits};
 
 /// So long may requests, sessions and passes take to end after SIGTERM.
@@ -400,7 +400,7 @@ async fn renew(hub: Hub, path: PathBuf, api_url: String, stop: CancellationToken
 }
 
 fn unwrapping(args: &Args) -> Unwrapping {
-    Unwrapping::new(&args.keeping, &args.network.allow)
+    Unwrapping::new(&args.wrapping, &args.network.allow)
 }
 
 fn key_file(args: &Args, dev: Option<&DevState>) -> Result<PathBuf> {

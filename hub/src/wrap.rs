@@ -7,11 +7,11 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use roadstead_hub_store::Key;
-use roadstead_kms::{BadWrappingKey, Entry, Keepers, KeyBytes, WrappingKey};
+use roadstead_kms::{BadWrappingKey, Entry, KeyBytes, KeyWrappers, WrappingKey};
 use zeroize::Zeroizing;
 
-use crate::keeping::{KeepingArgs, Unwrapping};
 use crate::network::AllowArgs;
+use crate::unwrapping::{Unwrapping, WrappingArgs};
 use crate::{keyfile, private_file};
 
 /// What is wrapped by what.
@@ -45,7 +45,7 @@ pub(crate) struct WrapKeyArgs {
     out: Option<PathBuf>,
 
     #[command(flatten)]
-    keeping: KeepingArgs,
+    wrapping: WrappingArgs,
 
     #[command(flatten)]
     allow: AllowArgs,
@@ -72,8 +72,8 @@ pub(crate) async fn run(args: &WrapKeyArgs) -> Result<ExitCode> {
         entries.insert(0, Entry::Plain(KeyBytes::new(*key.expose())));
     }
     keyfile::check_count(entries.len())?;
-    let unwrapping = Unwrapping::new(&args.keeping, &args.allow);
-    let keepers = unwrapping.keepers(Some(by)).await?;
+    let unwrapping = Unwrapping::new(&args.wrapping, &args.allow);
+    let wrappers = unwrapping.wrappers(Some(by)).await?;
     let mut text = Zeroizing::new(String::new());
     for entry in &entries {
         let line = match entry {
@@ -81,7 +81,7 @@ pub(crate) async fn run(args: &WrapKeyArgs) -> Result<ExitCode> {
                 eprintln!("left as it is: the key that is wrapped by {}", envelope.by);
                 Zeroizing::new(envelope.to_string())
             }
-            entry => wrap(keepers, by, entry).await?,
+            entry => wrap(wrappers, by, entry).await?,
         };
         text.push_str(&line);
         text.push('\n');
@@ -100,12 +100,12 @@ pub(crate) async fn run(args: &WrapKeyArgs) -> Result<ExitCode> {
 }
 
 /// A line for a key, of which it was seen that it gives the key back.
-async fn wrap(keepers: &Keepers, by: &WrappingKey, entry: &Entry) -> Result<Zeroizing<String>> {
-    let key = keepers.unwrap(entry).await?;
-    let line = keepers.keeper(Some(by)).wrap(&key).await?;
+async fn wrap(wrappers: &KeyWrappers, by: &WrappingKey, entry: &Entry) -> Result<Zeroizing<String>> {
+    let key = wrappers.unwrap(entry).await?;
+    let line = wrappers.wrapper(Some(by)).wrap(&key).await?;
     let id = Key::new(*key).id();
     let wrapped = Entry::parse(&line).context("read the envelope that was made")?;
-    match keepers.unwrap(&wrapped).await {
+    match wrappers.unwrap(&wrapped).await {
         Ok(back) if *back == *key => eprintln!("wrapped: the key {id}, by {by}"),
         Ok(_) => bail!("{by} unwraps another key than it has wrapped: it cannot be used"),
         Err(error) => eprintln!("wrapped, but not unwrapped to see that it can be: the key {id}: {error}"),

@@ -87,7 +87,7 @@ impl<'e> Environment<'e> {
     ///
     /// # Errors
     /// A variable is not what it should be.
-    pub fn keeping(&self) -> Result<Credentials, BadVariable> {
+    pub fn wrapping(&self) -> Result<Credentials, BadVariable> {
         Ok(Credentials { aws: self.aws_or_machine()?, vault: self.vault(), ..Credentials::default() })
     }
 

@@ -4,7 +4,7 @@
 //! [`import`] reads such a Secret's entries, or files of the same names; [`Environment`] reads what a person's environment names. [`Keys`]
 //! makes of both, with the addresses that the operator [allows](Allowed) and a [`Network`], what `roadstead_sops` asks.
 //!
-//! [`Keepers`] has key services keep the keys of a program itself: wrapped in its key file.
+//! [`KeyWrappers`] has key services wrap the keys of a program itself, which lie in its key file.
 //!
 //! A file in Git says which server holds its key. So that it cannot choose who sees a credential: AWS, Google and Huawei are asked where
 //! the key's region is, Azure's vaults have to be in Azure's domains, and a Vault is asked only if whoever holds the token, or the operator, has
@@ -38,12 +38,12 @@ mod environment;
 mod error;
 mod gcp;
 mod huawei;
-mod keeping;
 mod known;
 mod provider;
 mod sign;
 mod token;
 mod vault;
+mod wrapping;
 
 pub use address::{Address, Allowed, BadAddress};
 pub use call::Network;
@@ -53,10 +53,10 @@ pub use credentials::{
 };
 pub use entries::{EntryError, Imported, import};
 pub use environment::{BadVariable, Environment};
-pub use keeping::{
-    BadEntry, BadWrappingKey, ENTRY_BYTES, Entry, Envelope, Keepers, KeepingError, KeyBytes, KeyKeeper,
-    PlainFile, WrappingKey,
-};
 pub use known::{AskedOnce, KnownKeys};
 pub use provider::{FileKeys, Keys};
 pub use roadstead_outbound::Secret;
+pub use wrapping::{
+    BadEntry, BadWrappingKey, ENTRY_BYTES, Entry, Envelope, KeyBytes, KeyWrapper, KeyWrappers, PlainFile,
+    WrappingError, WrappingKey,
+};

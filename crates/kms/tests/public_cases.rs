@@ -15,7 +15,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use roadstead_kms::{Allowed, Entry, Environment, Imported, Keepers, KeyBytes, Keys, Network, WrappingKey};
+use roadstead_kms::{
+    Allowed, Entry, Environment, Imported, KeyBytes, KeyWrappers, Keys, Network, WrappingKey,
+};
 use roadstead_outbound::Policy;
 use roadstead_sops::{Options, decrypt};
 use serde_json::Value as Json;
@@ -134,16 +136,16 @@ impl Suite<'_> {
         let environment = Environment::new(&get);
         let policy = Arc::new(Policy::new(vec!["kms=127.0.0.1".parse().unwrap()]));
         let network = Arc::new(Network::new(&policy, None));
-        let (credentials, allowed) = (environment.keeping().unwrap(), environment.allowed().unwrap());
-        let keepers = Keepers::new(credentials, allowed, Arc::clone(&network), network);
+        let (credentials, allowed) = (environment.wrapping().unwrap(), environment.allowed().unwrap());
+        let wrappers = KeyWrappers::new(credentials, allowed, Arc::clone(&network), network);
         let runtime = self.runtime.handle();
         for (by, other) in [
             (WrappingKey::aws_kms("arn:aws:kms:eu-west-1:1:key/a"), "key/a:"),
             (WrappingKey::vault_transit(&format!("{url}/v1/transit/keys/a")), "keys/a:"),
         ] {
             let (by, key) = (by.unwrap(), KeyBytes::new([7; 32]));
-            let line = runtime.block_on(keepers.keeper(Some(&by)).wrap(&key)).unwrap();
-            let unwrap = |line: &str| runtime.block_on(keepers.unwrap(&Entry::parse(line).unwrap()));
+            let line = runtime.block_on(wrappers.wrapper(Some(&by)).wrap(&key)).unwrap();
+            let unwrap = |line: &str| runtime.block_on(wrappers.unwrap(&Entry::parse(line).unwrap()));
             assert_eq!(unwrap(&line).unwrap(), key);
             let of_another = line.replace(other, &other.replace('a', "b"));
             let changed = line.replacen("UlMx", "UlMy", 1);

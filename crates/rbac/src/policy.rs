@@ -188,16 +188,16 @@ impl Policy {
     #[must_use]
     pub fn aggregated(&self, name: &str) -> Option<Vec<PolicyRule>> {
         self.cluster_roles.get(name)?.selectors.as_ref()?;
-        Some(aggregate::distinct(self.parts.of(name)))
+        Some(aggregate::each_once(self.parts.of(name)).cloned().collect())
     }
 
-    /// The aggregated ClusterRoles whose stored rules are not those that they are put together from: each with the right ones.
+    /// The names of the aggregated ClusterRoles whose stored rules are not those that they are put together from.
     #[must_use]
-    pub fn out_of_date(&self) -> Vec<(String, Vec<PolicyRule>)> {
+    pub fn out_of_date(&self) -> Vec<String> {
         let aggregated = self.cluster_roles.iter().filter(|(_, role)| role.selectors.is_some());
-        let wanted = aggregated.map(|(name, role)| (name, role, aggregate::distinct(self.parts.of(name))));
-        let stale = wanted.filter(|(_, role, rules)| role.stored != digest(rules));
-        stale.map(|(name, _, rules)| (name.clone(), rules)).collect()
+        let stale = aggregated
+            .filter(|(name, role)| role.stored != digest(aggregate::each_once(self.parts.of(name))));
+        stale.map(|(name, _)| name.clone()).collect()
     }
 
     pub(crate) fn cluster_bindings(&self) -> &Bindings {
@@ -425,7 +425,7 @@ struct StoredBinding {
 }
 
 /// Tells whether two lists of rules are the same, within a process.
-fn digest(rules: &[PolicyRule]) -> u64 {
+fn digest<'a>(rules: impl IntoIterator<Item = &'a PolicyRule>) -> u64 {
     let mut hasher = DefaultHasher::new();
     for PolicyRule { verbs, api_groups, resources, resource_names, non_resource_urls } in rules {
         (verbs, api_groups, resources, resource_names, non_resource_urls).hash(&mut hasher);
@@ -438,8 +438,10 @@ fn texts<'a>(list: impl IntoIterator<Item = &'a String>) -> usize {
 }
 
 impl StoredRole {
+    /// Bytes of what is kept: of an aggregated one not its rules.
     fn size(&self) -> usize {
-        let rules = self.rules.iter().flatten().map(|rule| {
+        let kept = self.rules.iter().flatten().filter(|_| self.aggregation_rule.is_none());
+        let rules = kept.map(|rule| {
             let lists = [
                 &rule.verbs,
                 &rule.api_groups,

@@ -185,14 +185,10 @@ fn refused(who: &Identity, verb: &str, request: &Request) -> AuditEntry {
 }
 
 /// The same of a request for an object, in the words in which it is on record where it is allowed.
-fn refused_request(who: &Identity, request: &Request) -> AuditEntry {
-    let method = request.method().as_str();
-    let entry = refused(who, &method.to_ascii_lowercase(), request);
-    let Some(Place::Objects(target)) = Place::at(request.uri().path().trim_end_matches('/')) else {
-        return entry;
-    };
-    let watch = Query::parse(request.uri()).is_ok_and(|query| query.flag("watch"));
-    let Some(verb) = resources::verb(&target, method, watch) else { return entry };
+fn of_object(entry: AuditEntry, method: &Method, uri: &Uri) -> AuditEntry {
+    let Some(Place::Objects(target)) = Place::at(uri.path().trim_end_matches('/')) else { return entry };
+    let watch = Query::parse(uri).is_ok_and(|query| query.flag("watch"));
+    let Some(verb) = resources::verb(&target, method.as_str(), watch) else { return entry };
     let kind = target.address.kind.get();
     let subresource = target.subresource.name();
     let slash = if subresource.is_empty() { "" } else { "/" };
@@ -317,7 +313,8 @@ async fn authenticate(api: &Api, mut request: Request, next: Next) -> Response {
             return response;
         }
     };
-    let entry = refused_request(&identity, &request);
+    let entry = refused(&identity, &method, &request);
+    let asked = (request.method().clone(), request.uri().clone());
     let old_token = identity.old_token;
     request.extensions_mut().insert(identity);
     let trace = traces::of_write(&request).filter(|_| is_proven);
@@ -330,6 +327,7 @@ async fn authenticate(api: &Api, mut request: Request, next: Next) -> Response {
         api.hub.database().request_refused(why);
     }
     if response.status() == StatusCode::FORBIDDEN {
+        let entry = of_object(entry, &asked.0, &asked.1);
         api.hub.audit.note_refusal(AuditEntry { detail: status::why(&response), ..entry });
     }
     paid::pay(&api.bodies, lasting::with_its_end(api, shown, response))

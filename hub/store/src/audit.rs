@@ -70,10 +70,15 @@ struct WrittenState {
 impl Written {
     /// To be called once entries are in the log for good; `told` is empty where nobody listens.
     pub(crate) fn are_there(&self, told: Vec<WrittenEntry>) {
-        self.0.unsealed.store(true, Ordering::Release);
+        self.are_unsealed();
         if let Some(listener) = self.0.listener.get() {
             told.into_iter().for_each(|entry| listener(entry));
         }
+    }
+
+    /// To be called where there may be entries in no batch.
+    fn are_unsealed(&self) {
+        self.0.unsealed.store(true, Ordering::Release);
     }
 
     fn is_heard(&self) -> bool {

@@ -16,6 +16,8 @@ const ROLL_OUT: Duration = Duration::from_secs(5);
 const UNSEALED: Duration = Duration::from_secs(300);
 /// How often it is looked whether the keys of issuers are to be asked for. They are every few minutes, and at once where that failed.
 const KEYS: Duration = Duration::from_secs(15);
+/// Aggregated ClusterRoles are looked at no more often than this: a manifest may have hundreds of bindings.
+const AGGREGATION_PAUSE: Duration = Duration::from_secs(1);
 /// Four missed heartbeats: others take over what it held.
 const DEAD_AFTER: Duration = Duration::from_secs(8);
 
@@ -120,9 +122,10 @@ pub(crate) async fn aggregate_roles(hub: Hub, stop: CancellationToken) {
             () = stop.cancelled() => return,
         }
         changes.mark_unchanged();
-        let written = async { hub.objects.write_aggregated(hub.identity.outdated_roles().await?).await };
+        let written = hub.objects.write_aggregated(&hub.identity);
         unless(&stop, hub.attempt("the rules of aggregated ClusterRoles could not be written", written))
             .await;
+        unless(&stop, tokio::time::sleep(AGGREGATION_PAUSE)).await;
     }
 }
 

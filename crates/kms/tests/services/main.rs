@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod identities;
-mod keeping;
 mod kit;
 mod misbehaving;
 mod server;
+mod wrapping;

@@ -586,7 +586,7 @@ async fn aggregated_roles_show_what_they_are_made_of() -> Result<()> {
     let replica = site.replica().await?;
     let kubectl = &replica.kubectl;
     let identity = &replica.hub.identity;
-    let write = || async { replica.hub.objects.write_aggregated(identity.outdated_roles().await?).await };
+    let write = || replica.hub.objects.write_aggregated(identity);
     let rules = || async { kubectl.run(&["get", "clusterrole", "view", "-o", "jsonpath={.rules}"]).await };
     write().await?;
     let before = rules().await?;

@@ -154,14 +154,17 @@ impl AuditLog {
     /// Writes down what was counted: what was refused since the last time, and what was repeated and whose time is over, or all of it.
     ///
     /// # Errors
-    /// Where the database fails: then it is written the next time, as far as there is room for it to wait.
+    /// Where the database fails: while it is away, what there is waits for the next time, as far as there is room.
     pub async fn write_counted(&self, all: bool) -> Result<(), HubError> {
         let mut entries = self.refusals.take();
         entries.extend(self.repeats.take(self.clock.now(), all));
         if !entries.is_empty()
             && let Err(error) = self.store.note(&entries).await
         {
-            self.refusals.put_back(entries);
+            // What the database will not have it will not have the next time either.
+            if error.outage().is_some() {
+                self.refusals.put_back(entries);
+            }
             return Err(error.into());
         }
         Ok(())

@@ -55,7 +55,7 @@ pub struct Identity {
     pub impersonator: Option<String>,
     /// Where the request comes from, for the record.
     pub origin: AuditOrigin,
-    /// The same, with what was asked for: what began with it ends with the right to it.
+    /// Who that is, with what was asked for: what began by it ends with the right to it.
     pub(super) behind: Option<Arc<Behind>>,
     /// What this one came with, where that is to be replaced.
     pub old_token: Option<OldToken>,
@@ -474,13 +474,18 @@ impl Authenticator {
         }
     }
 
-    /// The aggregated ClusterRoles whose stored rules are not those that they are made of, with the right ones.
+    /// The names of the aggregated ClusterRoles whose stored rules are not those that they are made of.
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn outdated_roles(&self) -> Result<Vec<(String, Vec<PolicyRule>)>, HubError> {
+    pub async fn outdated_roles(&self) -> Result<Vec<String>, HubError> {
         self.permissions.ready().await?;
         Ok(self.permissions.out_of_date())
+    }
+
+    /// The rules that an aggregated ClusterRole is made of; none where it is not aggregated.
+    pub(crate) fn aggregated_rules(&self, name: &str) -> Option<Vec<PolicyRule>> {
+        self.permissions.aggregated(name)
     }
 
     /// Tells each time that roles or bindings changed.

@@ -150,9 +150,14 @@ impl Permissions {
         AllowedRules { rules, error: found.error, incomplete: found.incomplete }
     }
 
-    /// The aggregated ClusterRoles whose stored rules are not those that they are made of, with the right ones.
-    pub(super) fn out_of_date(&self) -> Vec<(String, Vec<PolicyRule>)> {
+    /// The names of the aggregated ClusterRoles whose stored rules are not those that they are made of.
+    pub(super) fn out_of_date(&self) -> Vec<String> {
         self.policy().out_of_date()
+    }
+
+    /// The rules that an aggregated ClusterRole is made of; none where it is not aggregated.
+    pub(super) fn aggregated(&self, name: &str) -> Option<Vec<PolicyRule>> {
+        self.policy().aggregated(name)
     }
 
     /// Tells each time that something changed.

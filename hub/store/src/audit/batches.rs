@@ -27,7 +27,7 @@ struct Batch {
 }
 
 /// A batch that somebody has seen.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, FromRow)]
 pub struct SeenBatch {
     /// Its number.
     pub batch: i64,
@@ -40,7 +40,7 @@ pub struct SeenBatch {
 pub struct SealedAudit {
     /// The newest batch; its number is 0 where there is none.
     pub newest: SeenBatch,
-    /// The batch that was seen before is as it was, or was dropped for its age.
+    /// The batch that the caller has seen is as it was, or was dropped for its age.
     pub knows_before: bool,
     /// There may be more entries than one batch takes.
     full: bool,
@@ -98,18 +98,26 @@ impl Store {
     pub async fn seal_audit(
         &self,
         now: Timestamp,
-        before: Option<&SeenBatch>,
+        seen: Option<&SeenBatch>,
     ) -> Result<Option<SealedAudit>, StoreError> {
-        let sealed = self.seal_batch(now, before).await;
+        let sealed = self.seal_batch(now, seen).await;
         if !matches!(sealed, Ok(Some(SealedAudit { full: false, .. }))) {
             // Another replica may have looked before this one's entries were there.
-            self.written.are_there(Vec::new());
+            self.written.are_unsealed();
         }
         sealed
     }
 
-    /// Whether a batch is as it was seen. One that was dropped for its age is missed by nobody.
-    async fn is_as_seen(&self, tx: &mut PgConnection, seen: &SeenBatch) -> Result<bool, StoreError> {
+    /// Whether a batch is as it was seen, where the newest one is known. One that was dropped for its age is missed by nobody.
+    async fn is_as_seen(
+        &self,
+        tx: &mut PgConnection,
+        seen: &SeenBatch,
+        newest: &SeenBatch,
+    ) -> Result<bool, StoreError> {
+        if seen.batch == newest.batch {
+            return Ok(seen == newest);
+        }
         let found: Option<Vec<u8>> = sqlx::query_scalar("SELECT mac FROM audit_batch WHERE batch = $1")
             .bind(seen.batch)
             .fetch_optional(&mut *tx)
@@ -124,24 +132,24 @@ impl Store {
     async fn seal_batch(
         &self,
         now: Timestamp,
-        before_this: Option<&SeenBatch>,
+        seen: Option<&SeenBatch>,
     ) -> Result<Option<SealedAudit>, StoreError> {
         let what = "seal the audit log";
         let mut tx = self.pool.begin().await.map_err(StoreError::query(what))?;
         if !hold(&mut tx).await? {
             return Ok(None);
         }
-        let last: Option<(i64, Vec<u8>)> =
+        let last: Option<SeenBatch> =
             sqlx::query_as("SELECT batch, mac FROM audit_batch ORDER BY batch DESC LIMIT 1")
                 .fetch_optional(&mut *tx)
                 .await
                 .map_err(StoreError::query(what))?;
-        let (last, before) = last.unwrap_or_default();
-        let knows_before = match before_this {
-            Some(seen) if seen.batch > 0 => self.is_as_seen(&mut tx, seen).await?,
+        let last = last.unwrap_or_default();
+        let knows_before = match seen {
+            Some(seen) if seen.batch > 0 => self.is_as_seen(&mut tx, seen, &last).await?,
             _ => true,
         };
-        let batch = last + 1;
+        let batch = last.batch + 1;
         let sealed: Vec<(i64, Option<Vec<u8>>)> = sqlx::query_as(
             "UPDATE audit SET batch = $1 WHERE id IN (SELECT id FROM audit WHERE batch IS NULL ORDER BY id LIMIT $2) \
              RETURNING id, mac",
@@ -152,16 +160,14 @@ impl Store {
         .await
         .map_err(StoreError::query(what))?;
         if sealed.is_empty() {
-            return Ok(Some(SealedAudit {
-                newest: SeenBatch { batch: last, mac: before },
-                knows_before,
-                full: false,
-            }));
+            // The end is not left to the pool, which comes to it later: until then nobody else could seal.
+            tx.commit().await.map_err(StoreError::query(what))?;
+            return Ok(Some(SealedAudit { newest: last, knows_before, full: false }));
         }
         let entries = i64::try_from(sealed.len()).unwrap_or(i64::MAX);
         let digest = digest_of(sealed);
         let sealed_at = to_sql(now);
-        let mac = self.sealer.sign(&batch_row(batch, sealed_at, entries, &digest, &before));
+        let mac = self.sealer.sign(&batch_row(batch, sealed_at, entries, &digest, &last.mac));
         sqlx::query(
             "INSERT INTO audit_batch (batch, sealed_at, entries, digest, mac) VALUES ($1, $2, $3, $4, $5)",
         )

@@ -1,4 +1,5 @@
-//! Who keeps the keys that a program encrypts with: a file that has them as they are, AWS KMS, or the transit engine of Vault or OpenBao.
+//! What wraps the keys that a program encrypts with: nothing, where its key file has them as they are, AWS KMS, or the transit engine of
+//! Vault or OpenBao.
 //!
 //! A key service does not give its own key away. It wraps the program's, and what comes of that, an [`Envelope`], is a line of the
 //! program's key file: whoever has only the file has no key. At start the service unwraps it, and everything in the database is
@@ -16,18 +17,18 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::future::BoxFuture;
+use roadstead_outbound::Secret;
 use zeroize::Zeroizing;
 
 pub use self::entry::{BadEntry, BadWrappingKey, ENTRY_BYTES, Entry, Envelope, WrappingKey};
-pub use self::error::KeepingError;
 use self::error::Order;
+pub use self::error::WrappingError;
 use crate::address::Allowed;
 use crate::cache::Cache;
 use crate::call::{Budget, Calls, Network};
 use crate::credentials::{AwsCredential, Credentials, VaultCredential};
 use crate::error::ServiceError;
 use crate::{aws, vault};
-use roadstead_outbound::Secret;
 
 /// A key of 32 bytes, wiped when it goes.
 pub type KeyBytes = Zeroizing<[u8; 32]>;
@@ -40,36 +41,36 @@ const AWS_CREDENTIALS: &str = "give AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY,
 const VAULT_CREDENTIALS: &str =
     "give VAULT_TOKEN, or --key-vault-role for a login by the service account of this process";
 
-/// Who keeps a program's keys.
-pub trait KeyKeeper: Send + Sync {
+/// Makes lines of a key file from keys, and keys from such lines.
+pub trait KeyWrapper: Send + Sync {
     /// The line of a key file for a key.
-    fn wrap<'k>(&'k self, key: &'k KeyBytes) -> BoxFuture<'k, Result<Zeroizing<String>, KeepingError>>;
+    fn wrap<'k>(&'k self, key: &'k KeyBytes) -> BoxFuture<'k, Result<Zeroizing<String>, WrappingError>>;
 
     /// The key of such a line.
-    fn unwrap<'k>(&'k self, entry: &'k Entry) -> BoxFuture<'k, Result<KeyBytes, KeepingError>>;
+    fn unwrap<'k>(&'k self, entry: &'k Entry) -> BoxFuture<'k, Result<KeyBytes, WrappingError>>;
 }
 
 /// The file itself: the key is in it as it is.
 #[derive(Debug)]
 pub struct PlainFile;
 
-impl KeyKeeper for PlainFile {
-    fn wrap<'k>(&'k self, key: &'k KeyBytes) -> BoxFuture<'k, Result<Zeroizing<String>, KeepingError>> {
+impl KeyWrapper for PlainFile {
+    fn wrap<'k>(&'k self, key: &'k KeyBytes) -> BoxFuture<'k, Result<Zeroizing<String>, WrappingError>> {
         Box::pin(async { Ok(Zeroizing::new(STANDARD.encode(**key))) })
     }
 
-    fn unwrap<'k>(&'k self, entry: &'k Entry) -> BoxFuture<'k, Result<KeyBytes, KeepingError>> {
+    fn unwrap<'k>(&'k self, entry: &'k Entry) -> BoxFuture<'k, Result<KeyBytes, WrappingError>> {
         Box::pin(async move {
             match entry {
                 Entry::Plain(key) => Ok(key.clone()),
-                Entry::Wrapped(_) => Err(KeepingError::OtherKind),
+                Entry::Wrapped(_) => Err(WrappingError::OtherKind),
             }
         })
     }
 }
 
 /// The way to the key services that keep a program's own keys, with the program's own credentials.
-pub struct Keepers {
+pub struct KeyWrappers {
     credentials: Credentials,
     allowed: Allowed,
     aws: Arc<Network>,
@@ -78,13 +79,13 @@ pub struct Keepers {
     tokens: Cache<Secret>,
 }
 
-impl std::fmt::Debug for Keepers {
+impl std::fmt::Debug for KeyWrappers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Keepers").field("credentials", &self.credentials).finish_non_exhaustive()
+        f.debug_struct("KeyWrappers").field("credentials", &self.credentials).finish_non_exhaustive()
     }
 }
 
-impl Keepers {
+impl KeyWrappers {
     /// With these credentials, to addresses that are the providers' own or allowed; over a network for AWS and one for Vault.
     #[must_use]
     pub fn new(credentials: Credentials, allowed: Allowed, aws: Arc<Network>, vault: Arc<Network>) -> Self {
@@ -93,11 +94,11 @@ impl Keepers {
 
     /// Who keeps what this key wraps; the file, where there is none.
     #[must_use]
-    pub fn keeper<'k>(&'k self, by: Option<&'k WrappingKey>) -> Box<dyn KeyKeeper + 'k> {
+    pub fn wrapper<'k>(&'k self, by: Option<&'k WrappingKey>) -> Box<dyn KeyWrapper + 'k> {
         match by {
             None => Box::new(PlainFile),
-            Some(by @ WrappingKey::AwsKms { arn }) => Box::new(AwsKms { keepers: self, by, arn }),
-            Some(by @ WrappingKey::VaultTransit { .. }) => Box::new(VaultTransit { keepers: self, by }),
+            Some(by @ WrappingKey::AwsKms { arn }) => Box::new(AwsKms { wrappers: self, by, arn }),
+            Some(by @ WrappingKey::VaultTransit { .. }) => Box::new(VaultTransit { wrappers: self, by }),
         }
     }
 
@@ -105,26 +106,27 @@ impl Keepers {
     ///
     /// # Errors
     /// Whoever keeps it does not give it.
-    pub async fn unwrap(&self, entry: &Entry) -> Result<KeyBytes, KeepingError> {
+    pub async fn unwrap(&self, entry: &Entry) -> Result<KeyBytes, WrappingError> {
         let by = match entry {
             Entry::Plain(_) => None,
             Entry::Wrapped(envelope) => Some(&envelope.by),
         };
-        self.keeper(by).unwrap(entry).await
+        self.wrapper(by).unwrap(entry).await
     }
 }
 
 /// A key of AWS KMS.
 struct AwsKms<'k> {
-    keepers: &'k Keepers,
+    wrappers: &'k KeyWrappers,
     by: &'k WrappingKey,
     arn: &'k str,
 }
 
 impl AwsKms<'_> {
-    fn credential(&self) -> Result<&AwsCredential, KeepingError> {
-        let none = || KeepingError::NoCredentials { by: Box::new(self.by.clone()), instead: AWS_CREDENTIALS };
-        self.keepers.credentials.aws.as_ref().ok_or_else(none)
+    fn credential(&self) -> Result<&AwsCredential, WrappingError> {
+        let none =
+            || WrappingError::NoCredentials { by: Box::new(self.by.clone()), instead: AWS_CREDENTIALS };
+        self.wrappers.credentials.aws.as_ref().ok_or_else(none)
     }
 
     fn context() -> BTreeMap<String, String> {
@@ -133,26 +135,26 @@ impl AwsKms<'_> {
     }
 }
 
-impl KeyKeeper for AwsKms<'_> {
-    fn wrap<'k>(&'k self, key: &'k KeyBytes) -> BoxFuture<'k, Result<Zeroizing<String>, KeepingError>> {
+impl KeyWrapper for AwsKms<'_> {
+    fn wrap<'k>(&'k self, key: &'k KeyBytes) -> BoxFuture<'k, Result<Zeroizing<String>, WrappingError>> {
         Box::pin(async move {
-            let Keepers { allowed, aws: network, sessions, .. } = self.keepers;
+            let KeyWrappers { allowed, aws: network, sessions, .. } = self.wrappers;
             let (credential, budget) = (self.credential()?, Budget::new(None));
             let asked = async {
                 let calls = Calls::new(network, &budget)?;
                 let context = Self::context();
                 aws::wrap(self.arn, &context, key.as_slice(), credential, sessions, allowed, &calls).await
             };
-            let failed = |error| KeepingError::of_service(self.by, Order::Wrap, &error);
+            let failed = |error| WrappingError::of_service(self.by, Order::Wrap, &error);
             let aws::Wrapped { arn, ciphertext } = asked.await.map_err(failed)?;
             Ok(Zeroizing::new(Envelope { by: WrappingKey::AwsKms { arn }, ciphertext }.to_string()))
         })
     }
 
-    fn unwrap<'k>(&'k self, entry: &'k Entry) -> BoxFuture<'k, Result<KeyBytes, KeepingError>> {
+    fn unwrap<'k>(&'k self, entry: &'k Entry) -> BoxFuture<'k, Result<KeyBytes, WrappingError>> {
         Box::pin(async move {
             let enc = ciphertext(self.by, entry)?;
-            let Keepers { allowed, aws: network, sessions, .. } = self.keepers;
+            let KeyWrappers { allowed, aws: network, sessions, .. } = self.wrappers;
             let (credential, budget) = (self.credential()?, Budget::new(None));
             let asked = async {
                 let calls = Calls::new(network, &budget)?;
@@ -167,15 +169,15 @@ impl KeyKeeper for AwsKms<'_> {
 
 /// A key of a transit engine.
 struct VaultTransit<'k> {
-    keepers: &'k Keepers,
+    wrappers: &'k KeyWrappers,
     by: &'k WrappingKey,
 }
 
 impl VaultTransit<'_> {
-    fn credential(&self) -> Result<&VaultCredential, KeepingError> {
+    fn credential(&self) -> Result<&VaultCredential, WrappingError> {
         let none =
-            || KeepingError::NoCredentials { by: Box::new(self.by.clone()), instead: VAULT_CREDENTIALS };
-        self.keepers.credentials.vault.as_ref().ok_or_else(none)
+            || WrappingError::NoCredentials { by: Box::new(self.by.clone()), instead: VAULT_CREDENTIALS };
+        self.wrappers.credentials.vault.as_ref().ok_or_else(none)
     }
 
     /// Has `ask` work with the key.
@@ -189,28 +191,28 @@ impl VaultTransit<'_> {
         };
         let (address, budget) = (address.to_string(), Budget::new(None));
         let key = vault::Key { address: &address, engine_path: engine, key_name: name, enc };
-        ask(&key, &Calls::new(&self.keepers.vault, &budget)?).await
+        ask(&key, &Calls::new(&self.wrappers.vault, &budget)?).await
     }
 }
 
-impl KeyKeeper for VaultTransit<'_> {
-    fn wrap<'k>(&'k self, key: &'k KeyBytes) -> BoxFuture<'k, Result<Zeroizing<String>, KeepingError>> {
+impl KeyWrapper for VaultTransit<'_> {
+    fn wrap<'k>(&'k self, key: &'k KeyBytes) -> BoxFuture<'k, Result<Zeroizing<String>, WrappingError>> {
         Box::pin(async move {
-            let Keepers { allowed, tokens, .. } = self.keepers;
+            let KeyWrappers { allowed, tokens, .. } = self.wrappers;
             let credential = self.credential()?;
             let asked = self.asked("", async |by, calls| {
                 vault::wrap(by, key.as_slice(), credential, tokens, allowed, calls).await
             });
-            let failed = |error| KeepingError::of_service(self.by, Order::Wrap, &error);
+            let failed = |error| WrappingError::of_service(self.by, Order::Wrap, &error);
             let ciphertext = asked.await.map_err(failed)?;
             Ok(Zeroizing::new(Envelope { by: self.by.clone(), ciphertext }.to_string()))
         })
     }
 
-    fn unwrap<'k>(&'k self, entry: &'k Entry) -> BoxFuture<'k, Result<KeyBytes, KeepingError>> {
+    fn unwrap<'k>(&'k self, entry: &'k Entry) -> BoxFuture<'k, Result<KeyBytes, WrappingError>> {
         Box::pin(async move {
             let enc = ciphertext(self.by, entry)?;
-            let Keepers { allowed, tokens, .. } = self.keepers;
+            let KeyWrappers { allowed, tokens, .. } = self.wrappers;
             let credential = self.credential()?;
             let asked = self
                 .asked(enc, async |by, calls| vault::unwrap(by, credential, tokens, allowed, calls).await);
@@ -220,21 +222,21 @@ impl KeyKeeper for VaultTransit<'_> {
 }
 
 /// What an envelope of this key holds.
-fn ciphertext<'e>(by: &WrappingKey, entry: &'e Entry) -> Result<&'e str, KeepingError> {
+fn ciphertext<'e>(by: &WrappingKey, entry: &'e Entry) -> Result<&'e str, WrappingError> {
     match entry {
         Entry::Wrapped(envelope) if envelope.by == *by => Ok(&envelope.ciphertext),
-        _ => Err(KeepingError::OtherKind),
+        _ => Err(WrappingError::OtherKind),
     }
 }
 
 fn key_of(
     by: &WrappingKey,
     unwrapped: Result<Zeroizing<Vec<u8>>, ServiceError>,
-) -> Result<KeyBytes, KeepingError> {
-    let bytes = unwrapped.map_err(|error| KeepingError::of_service(by, Order::Unwrap, &error))?;
+) -> Result<KeyBytes, WrappingError> {
+    let bytes = unwrapped.map_err(|error| WrappingError::of_service(by, Order::Unwrap, &error))?;
     let mut key = KeyBytes::default();
     if bytes.len() != key.len() {
-        return Err(KeepingError::NotAKey { by: Box::new(by.clone()) });
+        return Err(WrappingError::NotAKey { by: Box::new(by.clone()) });
     }
     key.copy_from_slice(&bytes);
     Ok(key)

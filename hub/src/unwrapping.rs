@@ -8,8 +8,8 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use roadstead_hub_store::Key;
 use roadstead_kms::{
-    Address, Entry, Environment, Keepers, KeepingError, Network, TokenSource, VaultCredential, VaultProof,
-    WrappingKey,
+    Address, Entry, Environment, KeyWrappers, Network, TokenSource, VaultCredential, VaultProof,
+    WrappingError, WrappingKey,
 };
 use roadstead_outbound::{Host, Policy, Proxies, Purpose, Rule, Target};
 use tokio::sync::OnceCell;
@@ -27,7 +27,7 @@ const METADATA: [&str; 2] = ["kms=169.254.169.254/32", "kms=169.254.170.2/32"];
 /// What the hub shows to a key service that has wrapped its keys, besides what AWS and Vault clients take of the environment.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Key files whose keys a key service has wrapped")]
-pub(crate) struct KeepingArgs {
+pub(crate) struct WrappingArgs {
     /// Have Vault give out a token for this role in exchange for the token in --key-vault-jwt, where VAULT_TOKEN is not set
     #[arg(long, value_name = "ROLE", env = "ROADSTEAD_KEY_VAULT_ROLE")]
     key_vault_role: Option<String>,
@@ -63,26 +63,26 @@ pub(crate) struct KeepingArgs {
 
 /// What unwraps the entries of a key file. Nothing is read of the environment before an entry needs it.
 pub(crate) struct Unwrapping {
-    args: KeepingArgs,
+    args: WrappingArgs,
     allow: AllowArgs,
-    keepers: OnceCell<Keepers>,
+    wrappers: OnceCell<KeyWrappers>,
 }
 
 impl Unwrapping {
     /// By these options.
-    pub(crate) fn new(args: &KeepingArgs, allow: &AllowArgs) -> Self {
-        Self { args: args.clone(), allow: allow.clone(), keepers: OnceCell::new() }
+    pub(crate) fn new(args: &WrappingArgs, allow: &AllowArgs) -> Self {
+        Self { args: args.clone(), allow: allow.clone(), wrappers: OnceCell::new() }
     }
 
     /// Who keeps the keys. What somebody has typed, credentials may be sent to.
-    pub(crate) async fn keepers(&self, typed: Option<&WrappingKey>) -> Result<&Keepers> {
-        self.keepers.get_or_try_init(|| std::future::ready(self.open(typed))).await
+    pub(crate) async fn wrappers(&self, typed: Option<&WrappingKey>) -> Result<&KeyWrappers> {
+        self.wrappers.get_or_try_init(|| std::future::ready(self.open(typed))).await
     }
 
-    fn open(&self, typed: Option<&WrappingKey>) -> Result<Keepers> {
+    fn open(&self, typed: Option<&WrappingKey>) -> Result<KeyWrappers> {
         let get = |name: &str| std::env::var(name).ok();
         let environment = Environment::new(&get);
-        let mut credentials = environment.keeping()?;
+        let mut credentials = environment.wrapping()?;
         if let (None, Some(role)) = (&credentials.vault, &self.args.key_vault_role) {
             let (path, jwt) = (self.args.key_vault_login.clone(), self.args.key_vault_jwt.clone());
             let proof = VaultProof::Login { path, role: role.clone(), jwt: TokenSource::File(jwt) };
@@ -114,14 +114,14 @@ impl Unwrapping {
             })
         };
         let [aws, vault] = environment.authorities()?.map(network);
-        Ok(Keepers::new(credentials, allowed, aws, vault))
+        Ok(KeyWrappers::new(credentials, allowed, aws, vault))
     }
 
     /// The key of an entry. Nothing is tried again.
     pub(crate) async fn unwrap(&self, entry: &Entry) -> Result<Key> {
         match entry {
             Entry::Plain(key) => Ok(Key::new(**key)),
-            Entry::Wrapped(_) => Ok(Key::new(*self.keepers(None).await?.unwrap(entry).await?)),
+            Entry::Wrapped(_) => Ok(Key::new(*self.wrappers(None).await?.unwrap(entry).await?)),
         }
     }
 
@@ -133,7 +133,7 @@ impl Unwrapping {
                 Ok(key) => return Ok(key),
                 Err(error) => error,
             };
-            let may_pass = error.downcast_ref::<KeepingError>().is_some_and(KeepingError::may_pass);
+            let may_pass = error.downcast_ref::<WrappingError>().is_some_and(WrappingError::may_pass);
             if !may_pass {
                 return Err(error);
             }

@@ -12,7 +12,7 @@ pub(super) enum Order {
 
 /// Why a key was not wrapped or unwrapped. It holds neither a credential nor a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum KeepingError {
+pub enum WrappingError {
     /// There is nothing to show to the service.
     #[error("{by} cannot be asked, since there are no credentials for it: {instead}")]
     NoCredentials {
@@ -56,7 +56,7 @@ pub enum KeepingError {
     OtherKind,
 }
 
-impl KeepingError {
+impl WrappingError {
     /// May the same go well later, with nothing changed here?
     #[must_use]
     pub fn may_pass(&self) -> bool {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use roadstead_kms::{
-    Allowed, AwsCredential, Credentials, Entry, Keepers, KeepingError, KeyBytes, KeyKeeper as _, PlainFile,
-    Secret, WrappingKey,
+    Allowed, AwsCredential, Credentials, Entry, KeyBytes, KeyWrapper as _, KeyWrappers, PlainFile, Secret,
+    WrappingError, WrappingKey,
 };
 use serde_json::{Value, json};
 
@@ -30,12 +30,12 @@ fn aws_credentials() -> Credentials {
     Credentials { aws: Some(aws), ..Credentials::default() }
 }
 
-fn keepers(server: &Server, credentials: Credentials) -> Keepers {
+fn wrappers(server: &Server, credentials: Credentials) -> KeyWrappers {
     let at = address(&server.url());
     let mut allowed = Allowed::default();
     (allowed.aws_kms, allowed.aws_sts) = (Some(at.clone()), Some(at));
     let network = network(&server.url().replace("http://", "kms="));
-    Keepers::new(credentials, allowed, Arc::clone(&network), network)
+    KeyWrappers::new(credentials, allowed, Arc::clone(&network), network)
 }
 
 fn of_vault(server: &Server) -> WrappingKey {
@@ -95,17 +95,17 @@ fn what_is_wrapped_is_unwrapped() {
         };
         let credentials =
             Credentials { aws: aws_credentials().aws, ..vault_credentials(vec![address(&server.url())]) };
-        let keepers = keepers(&server, credentials);
-        let line = runtime.block_on(keepers.keeper(by.as_ref()).wrap(&key())).unwrap();
+        let wrappers = wrappers(&server, credentials);
+        let line = runtime.block_on(wrappers.wrapper(by.as_ref()).wrap(&key())).unwrap();
         assert_eq!(line.contains(&STANDARD.encode(KEY)), service == "file", "{service}");
         let entry = Entry::parse(&line).unwrap();
-        assert_eq!(*runtime.block_on(keepers.unwrap(&entry)).unwrap(), KEY, "{service}");
+        assert_eq!(*runtime.block_on(wrappers.unwrap(&entry)).unwrap(), KEY, "{service}");
         if let Entry::Wrapped(envelope) = &entry {
             // An alias may be moved to another key; the envelope says which one it is of.
             assert!(service == "vault" || envelope.by == WrappingKey::aws_kms(ARN).unwrap());
             assert_eq!(envelope.to_string(), *line);
             let other = runtime.block_on(PlainFile.unwrap(&entry));
-            assert_eq!(other.unwrap_err(), KeepingError::OtherKind);
+            assert_eq!(other.unwrap_err(), WrappingError::OtherKind);
         }
     }
 }
@@ -116,9 +116,9 @@ fn an_answer_does_not_choose_the_next_server() {
     for arn in ["arn:aws:kms:us-east-1:123456789012:key/1", "arn:aws:kms:evil.example:1:key/1", ""] {
         let answer = json!({ "KeyId": arn, "CiphertextBlob": "AQID" }).to_string();
         let server = Server::start(move |_| Answer::json(200, &answer));
-        let keepers = keepers(&server, aws_credentials());
+        let wrappers = wrappers(&server, aws_credentials());
         let by = WrappingKey::aws_kms(ALIAS).unwrap();
-        let told = runtime().block_on(keepers.keeper(Some(&by)).wrap(&key())).unwrap_err().to_string();
+        let told = runtime().block_on(wrappers.wrapper(Some(&by)).wrap(&key())).unwrap_err().to_string();
         assert!(told.contains("is not one of such a service"), "{arn}: {told}");
     }
 }
@@ -126,8 +126,8 @@ fn an_answer_does_not_choose_the_next_server() {
 fn failed(server: &Server, line: &str) -> (String, bool) {
     let credentials =
         Credentials { aws: aws_credentials().aws, ..vault_credentials(vec![address(&server.url())]) };
-    let keepers = keepers(server, credentials);
-    let error = runtime().block_on(keepers.unwrap(&Entry::parse(line).unwrap())).unwrap_err();
+    let wrappers = wrappers(server, credentials);
+    let error = runtime().block_on(wrappers.unwrap(&Entry::parse(line).unwrap())).unwrap_err();
     let told = format!("{error} {error:?}");
     assert!(!told.contains(TOKEN), "{told}");
     (told, error.may_pass())
@@ -196,11 +196,11 @@ fn credentials_go_only_where_the_operator_says() {
     let server = Server::start(|request| panic!("asked: {}", request.line));
     let line = format!("vault-transit:{}/v1/transit/keys/hub:vault:v1:AQID", server.url());
     let ask = |credentials: Credentials, line: &str| {
-        let keepers = keepers(&server, credentials);
-        runtime.block_on(keepers.unwrap(&Entry::parse(line).unwrap())).unwrap_err()
+        let wrappers = wrappers(&server, credentials);
+        runtime.block_on(wrappers.unwrap(&Entry::parse(line).unwrap())).unwrap_err()
     };
     let error = ask(vault_credentials(Vec::new()), &line);
-    assert!(matches!(error, KeepingError::NotAllowed { .. }) && error.to_string().contains("VAULT_ADDR"));
+    assert!(matches!(error, WrappingError::NotAllowed { .. }) && error.to_string().contains("VAULT_ADDR"));
     let error = ask(Credentials::default(), &line);
     assert!(error.to_string().contains("give VAULT_TOKEN"), "{error}");
     let error = ask(Credentials::default(), &format!("aws-kms:{ARN}:AQID"));
