@@ -7,7 +7,7 @@ use roadstead_tests::gitserver::{Commit, GitServer, Options};
 use roadstead_tests::{
     AgentProcess, HubProcess, HubSetup, PATIENCE, TestCluster, TestNamespace, config_map, eventually,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The YAML of the README that follows this mark.
 fn readme(part: &str) -> Result<String> {
@@ -177,6 +177,8 @@ async fn two_teams_share_a_cluster_and_what_the_platform_grants_and_nothing_else
     }
     for team in 0..2 {
         site.reaches_nothing_by_the_api(team).await?;
+        site.is_nobody_else(team).await?;
+        site.is_on_record(team).await?;
         site.sees_its_part_of_the_fleet(team).await?;
         site.reaches_nothing_by_what_it_writes(team).await?;
     }
@@ -224,32 +226,17 @@ impl Site {
 
     async fn reaches_nothing_by_the_api(&self, team: usize) -> Result<()> {
         let (own, other) = (self.teams[team].name(), self.teams[1 - team].name());
-        let kinds = [
-            "kustomizations",
-            "gitrepositories",
-            "buckets",
-            "ocirepositories",
-            "helmrepositories",
-            "helmcharts",
-            "externalartifacts",
-            "artifactgenerators",
-            "receivers",
-            "alerts",
-            "providers",
-            "secrets",
-            "configmaps",
-            "events",
-            "serviceaccounts",
-            "roles",
-            "rolebindings",
-            "referencegrants",
-            "managementclusters",
-        ];
-        for kind in kinds {
+        let kinds = self.kinds(&["--namespaced=true"]).await?;
+        ensure!(kinds.len() > 20, "{kinds:?}");
+        for kind in &kinds {
+            let kind = kind.as_str();
             for reach in [["-n", other].as_slice(), &["-A"], &["-n", "platform"]] {
                 self.refused(team, &[&["get", kind], reach].concat()).await?;
             }
             self.refused(team, &["delete", kind, "--all", "-n", other]).await?;
+        }
+        for kind in self.kinds(&["--namespaced=false"]).await? {
+            self.refused(team, &["get", &kind]).await?;
         }
         for (args, what) in [
             (["get", "kustomization", "app"].as_slice(), other),
@@ -262,6 +249,8 @@ impl Site {
             (&["create", "rolebinding", "mine", "--clusterrole=view", "--user=somebody"], other),
             // Nor does it get more in its own.
             (&["create", "rolebinding", "mine", "--clusterrole=cluster-admin", "--user=somebody"], own),
+            (&["patch", "quota", "team", "--type=merge", "-p", r#"{"spec":{"hard":null}}"#], own),
+            (&["delete", "quota", "team"], own),
         ] {
             self.refused(team, &[args, &["-n", what]].concat()).await?;
         }
@@ -273,11 +262,104 @@ impl Site {
             &["delete", "namespace", other],
             &["label", "namespace", own, "deploys-to=edge-2", "--overwrite"],
             &["get", "--raw", "/fleet/v1/audit"],
-            &["get", "--raw", &format!("/fleet/v1/namespaces/{other}/kustomizations/app/reconciliations")],
+            &["get", "--raw", "/fleet/v1/tokens"],
         ] {
             self.refused(team, args).await?;
         }
+        let kustomizations =
+            format!("/apis/kustomize.toolkit.fluxcd.io/v1/namespaces/{other}/kustomizations?watch=true");
+        let artifact = format!("/fleet/v1/sources/GitRepository/{other}/app/artifact");
+        for path in [kustomizations, artifact].into_iter().chain(
+            [
+                "namespaces/{}/kustomizations/app/reconciliations",
+                "namespaces/{}/kustomizations/app/diff",
+                "appliers/Kustomization/{}/app/reconciliations",
+                "appliers/Kustomization/{}/app/diff",
+            ]
+            .map(|path| format!("/fleet/v1/{}", path.replace("{}", other))),
+        ) {
+            // It is there, and for the other team; there is no earlier build to compare with yet.
+            if !path.ends_with("watch=true") && !path.ends_with("/diff") {
+                self.of(1 - team, &["get", "--raw", &path]).await.with_context(|| path.clone())?;
+            }
+            self.refused(team, &["get", "--raw", &path]).await?;
+        }
         Ok(())
+    }
+
+    /// As somebody of the other team, or as one who may do everything; and once its own token is taken back, as nobody.
+    async fn is_nobody_else(&self, team: usize) -> Result<()> {
+        let (own, other) = (self.teams[team].name(), self.teams[1 - team].name());
+        let kubectl = self.hub.kubectl();
+        let wanted = json!({ "username": "somebody", "groups": [own] }).to_string();
+        let made = kubectl.run_with(&["create", "--raw", "/fleet/v1/tokens", "-f", "-"], &wanted).await?;
+        let made: Value = serde_json::from_str(&made)?;
+        let token = format!("--token={}", made["token"].as_str().with_context(|| made.to_string())?);
+        let list = ["get", "kustomizations", "-n", own, &token];
+        kubectl.run(&list).await?;
+        for group in [other, "system:masters"] {
+            let group = format!("--as-group={group}");
+            let of_others = ["get", "kustomizations", "-n", other, &token, "--as=somebody-else", &group];
+            let error = kubectl.run(&of_others).await.err().with_context(|| group.clone())?;
+            ensure!(format!("{error:#}").contains("cannot impersonate"), "{error:#}");
+        }
+        let path = format!("/fleet/v1/tokens/{}", made["id"].as_str().with_context(|| made.to_string())?);
+        kubectl.run(&["delete", "--raw", &path]).await?;
+        // It is remembered for two seconds.
+        eventually("a token that was taken back is worth nothing", PATIENCE, || async {
+            let error = kubectl.run(&list).await.err().context("it is taken")?;
+            ensure!(format!("{error:#}").contains("must be logged in"), "{error:#}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// The names of the kinds that the hub lists.
+    async fn kinds(&self, which: &[&str]) -> Result<Vec<String>> {
+        let args = [&["api-resources", "--verbs=list,delete", "-o", "name"], which].concat();
+        Ok(self.hub.kubectl().run(&args).await?.lines().map(str::to_owned).collect())
+    }
+
+    /// What somebody of a team was refused is on record, with what was wanted of whom.
+    async fn is_on_record(&self, team: usize) -> Result<()> {
+        let other = self.teams[1 - team].name();
+        let user = format!("insider-{team}");
+        let whom = [format!("--as={user}"), format!("--as-group={}", self.teams[team].name())];
+        let wanted = [
+            ["get", "kustomization", "app"].as_slice(),
+            &["delete", "kustomization", "app"],
+            &["get", "secret", "git"],
+            &["create", "token", "default"],
+            &["get", "secrets"],
+        ];
+        for args in wanted {
+            let refused = self.hub.kubectl().run(&[args, &["-n", other, &whom[0], &whom[1]]].concat()).await;
+            ensure!(refused.is_err(), "{args:?} is allowed");
+        }
+        let path = format!("/fleet/v1/audit?outcome=refused&user={user}&limit=1000");
+        eventually("what was refused is on record", PATIENCE, || async {
+            let shown = self.hub.kubectl().run(&["get", "--raw", &path]).await?;
+            let shown: Value = serde_json::from_str(&shown)?;
+            let mut entries: Vec<_> = shown["items"]
+                .as_array()
+                .context("no entries")?
+                .iter()
+                .map(|one| {
+                    ["verb", "kind", "namespace", "name"].map(|field| one[field].as_str().unwrap_or_default())
+                })
+                .collect();
+            entries.sort_unstable();
+            let expected = [
+                ["create", "ServiceAccount/token", other, "default"],
+                ["delete", "Kustomization", other, "app"],
+                ["get", "Kustomization", other, "app"],
+                ["get", "Secret", other, "git"],
+                ["list", "Secret", other, ""],
+            ];
+            ensure!(entries == expected, "{shown:#}");
+            Ok(())
+        })
+        .await
     }
 
     async fn sees_its_part_of_the_fleet(&self, team: usize) -> Result<()> {
@@ -356,7 +438,32 @@ impl Site {
              spec: {{sources: [{{alias: app, kind: GitRepository, name: app, namespace: {other}}}], artifacts: [{{name: copy, \
              originRevision: \"@app\", copy: [{{from: \"@app/**\", to: \"@artifact/\"}}]}}]}}\n"
         );
-        for (object, manifest) in [("receiver/push", &receiver), ("artifactgenerator/copy", &generator)] {
+        let provider = format!(
+            "apiVersion: notification.toolkit.fluxcd.io/v1beta3\nkind: Provider\nmetadata: {{name: own, namespace: {own}}}\nspec: \
+             {{type: generic, address: \"https://hooks.example.com/\"}}\n"
+        );
+        self.apply_of(team, &provider).await?;
+        let alert = |name: &str, source: &str| {
+            format!(
+                "apiVersion: notification.toolkit.fluxcd.io/v1beta3\nkind: Alert\nmetadata: {{name: {name}, namespace: {own}}}\n\
+                 spec: {{providerRef: {{name: own}}, eventSources: [{{kind: Kustomization, {source}}}]}}\n"
+            )
+        };
+        let hears = alert("hears", &format!("name: app, namespace: {other}"));
+        let hears_all = alert("hears-all", &format!("name: \"*\", namespace: {other}"));
+        let include = format!(
+            "apiVersion: source.toolkit.fluxcd.io/v1\nkind: GitRepository\nmetadata: {{name: includes, namespace: {own}}}\nspec: \
+             {{interval: 10m, url: \"{}\", secretRef: {{name: git}}, ref: {{branch: main}}, include: [{{repository: {{name: app, \
+             namespace: {other}}}}}]}}\n",
+            self.git.url(&format!("{own}.git"))
+        );
+        for (object, manifest) in [
+            ("receiver/push", &receiver),
+            ("artifactgenerator/copy", &generator),
+            ("alert/hears", &hears),
+            ("alert/hears-all", &hears_all),
+            ("gitrepository/includes", &include),
+        ] {
             self.apply_of(team, manifest).await.context(object)?;
             let (reason, message) = self.ends(team, object, "False").await?;
             ensure!(
@@ -370,7 +477,12 @@ impl Site {
              {{from: [{{group: kustomize.toolkit.fluxcd.io, kind: Kustomization, namespace: {own}}}], to: [{{group: \
              source.toolkit.fluxcd.io, kind: GitRepository}}]}}\n"
         );
+        let silence = format!(
+            "apiVersion: fleet.roadstead.dev/v1alpha1\nkind: Silence\nmetadata: {{name: hush, namespace: {other}}}\nspec: \
+             {{reason: quiet, until: \"2100-01-01T00:00:00Z\"}}\n"
+        );
         for manifest in [
+            silence,
             kustomization(
                 "v1",
                 "other-cluster",

@@ -1,7 +1,7 @@
 //! The decisions of `roadstead-rbac` beside those of a real kube-apiserver: roles, bindings, users and requests are generated
 //! from a seed, stored in a cluster, and asked about there and here.
 //!
-//! A run compares some hundreds of pairs of a user and a request. `ROADSTEAD_RBAC_PAIRS=10000` has it compare so many,
+//! A run compares ten thousand pairs of a user and a request, or as many as `ROADSTEAD_RBAC_PAIRS` says;
 //! `ROADSTEAD_RBAC_SEED` begins with another seed than the one that is the same in every run.
 
 mod cluster;
@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 use cluster::{Cluster, reviewed};
 use generate::{Granted, Request, World};
 
-/// Pairs of a run that says nothing else: of which a world has so many.
-const PAIRS: usize = 400;
+/// Pairs of a run that says nothing else: some 15 s of them.
+const PAIRS: usize = 10_000;
 /// After so many pairs, other roles and bindings are generated.
 const PAIRS_OF_A_WORLD: usize = 1_000;
 /// Writes that grant rights, for each world.

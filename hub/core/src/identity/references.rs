@@ -23,8 +23,8 @@ impl AccessRules {
         kind: KindId,
         to: (&str, &str),
     ) -> Result<Result<(), String>, HubError> {
-        if from.namespace == to.0 {
-            return Ok(Ok(()));
+        if let Some(said) = self.without_leave(from, to.0) {
+            return Ok(said);
         }
         if let Ok(rights) = &standing.rights
             && (standing.is_child || rights.reaches(to.0))
@@ -39,7 +39,7 @@ impl AccessRules {
         }
         let root = standing.rights.as_ref().ok().filter(|_| standing.is_child).map(|rights| &rights.root);
         let leave = self.leave(from, root, kind, to).await?;
-        Ok(may_refer(&from.namespace, to.0, !self.no_cross_namespace_refs, leave))
+        Ok(may_refer(&from.namespace, to.0, true, leave))
     }
 
     /// Whether a Receiver, an Alert or an ArtifactGenerator may ever refer to objects of this namespace: to those of its own, to those that it
@@ -49,8 +49,8 @@ impl AccessRules {
         from: &Stored,
         namespace: &str,
     ) -> Result<Result<(), String>, StoreError> {
-        if from.namespace == namespace {
-            return Ok(Ok(()));
+        if let Some(said) = self.without_leave(from, namespace) {
+            return Ok(said);
         }
         let own = (from.kind, from.namespace.as_str(), from.name.as_str());
         if self.root_of(from.kind, &from.namespace, &from.name).await?.is_some() {
@@ -60,7 +60,7 @@ impl AccessRules {
             written: self.store.is_namespace_granted(own, namespace).await?,
             granted: self.is_granted(from, namespace, |_| true).await?,
         };
-        Ok(may_refer(&from.namespace, namespace, !self.no_cross_namespace_refs, leave))
+        Ok(may_refer(&from.namespace, namespace, true, leave))
     }
 
     /// Whether a Receiver, an Alert or an ArtifactGenerator may refer to this very object.
@@ -79,8 +79,8 @@ impl AccessRules {
         kind: KindId,
         to: (&str, &str),
     ) -> Result<Result<(), String>, StoreError> {
-        if from.namespace == to.0 {
-            return Ok(Ok(()));
+        if let Some(said) = self.without_leave(from, to.0) {
+            return Ok(said);
         }
         let root = self.root_of(from.kind, &from.namespace, &from.name).await?;
         if let Some(root) = &root {
@@ -91,7 +91,14 @@ impl AccessRules {
             }
         }
         let leave = self.leave(from, root.as_ref(), kind, to).await?;
-        Ok(may_refer(&from.namespace, to.0, !self.no_cross_namespace_refs, leave))
+        Ok(may_refer(&from.namespace, to.0, true, leave))
+    }
+
+    /// What needs nobody's leave: a reference within the namespace, and where the operator turned all others off, that there is none
+    /// of a family either, as in Flux.
+    fn without_leave(&self, from: &Stored, namespace: &str) -> Option<Result<(), String>> {
+        (from.namespace == namespace || self.no_cross_namespace_refs)
+            .then(|| may_refer(&from.namespace, namespace, false, Leave::default()))
     }
 
     /// By whose leave `from` refers to this: what was written with the right to it, by itself or by the `root` that it comes from,

@@ -10,10 +10,11 @@ use roadstead_api::{
     Condition, ConditionStatus, Event as EventObject, EventSource, KindId, ObjectMeta, ObjectReference, Time,
 };
 use roadstead_hub_store::{HeldNamespace, NewsItem, StoreError, Stored, Tx};
-use roadstead_model::{Action, Digest, ObjectResult, Reason};
+use roadstead_model::{Action, AuditEntry, AuditOutcome, Digest, ObjectResult, Reason};
 use roadstead_notify::{Event as Told, Involved, Level};
 
 use crate::HubError;
+use crate::identity::{Identity, audit};
 use crate::objects::conditions::{READY, ready, shortened};
 use crate::objects::{Objects, managers};
 
@@ -112,6 +113,10 @@ pub(crate) async fn note_condition(
     managers::note_hub(None, &mut first, now);
     // Most are new.
     if tx.put_new(first).await? {
+        // Once for as long as the event is there, however often it is tried.
+        if reason == Reason::AccessDenied.as_str() {
+            tx.note(&refusal(about, message)).await?;
+        }
         return Ok(());
     }
     let Some(before) = tx.get(KindId::Event, namespace, &name).await? else { return Ok(()) };
@@ -121,6 +126,23 @@ pub(crate) async fn note_condition(
     again.object["lastTimestamp"] = Time(now).to_string().into();
     managers::note_hub(Some(&before), &mut again, now);
     tx.put(again).await
+}
+
+/// What the audit log says of an object that was refused something when the hub acted for it: the hub's own Kustomizations by the name
+/// by which they write.
+fn refusal(about: &Stored, message: &str) -> AuditEntry {
+    let who = if about.kind.is_applier() {
+        let revision =
+            about.object.pointer("/status/lastAttemptedRevision").and_then(|revision| revision.as_str());
+        Identity::applier(&about.applier_ref(), revision.unwrap_or_default())
+    } else {
+        Identity::hub()
+    };
+    let (namespace, name) = (&about.namespace, &about.name);
+    let entry = audit::about(&who, "reconcile", about.kind, namespace, name);
+    let mut entry = AuditEntry { outcome: AuditOutcome::Refused, detail: message.to_owned(), ..entry };
+    audit::shorten(&mut entry);
+    entry
 }
 
 /// The event for Alerts that listen to the object; none of kinds that no Alert can name.

@@ -6,7 +6,7 @@ use roadstead_hub_core::HubOptions;
 use roadstead_hub_core::identity::Identity;
 use serde_json::{Value, json};
 
-use crate::support::{FLEET, Site, child, file, is_denied, kustomization, team_a, web};
+use crate::support::{FLEET, Site, child, file, is_denied, kustomization, team_a, team_a_with, web};
 
 const K: KindId = KindId::Kustomization;
 
@@ -157,6 +157,53 @@ async fn references_across_namespaces_can_be_turned_off() -> Result<()> {
         );
     }
     site.nothing_dispatched("team-a", "thief").await?;
+    site.close().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn turned_off_they_are_for_families_too() -> Result<()> {
+    let mut other = child("there", json!({}));
+    other["metadata"]["namespace"] = json!("apps");
+    other["spec"]["sourceRef"]["namespace"] = json!("flux-system");
+    let files = [file("root/both.yaml", &[child("here", json!({})), other]), web()];
+    let delegation = json!({ "delegation": { "namespaces": { "apps": "team-b" } } });
+    for off in [false, true] {
+        let options = HubOptions { no_cross_namespace_refs: off, ..HubOptions::default() };
+        let site = team_a_with(options, delegation.clone(), &files).await?;
+        site.cluster("staging", json!([{ "namespace": "*", "agentRights": true }])).await?;
+        site.process("team-a", "app").await?;
+        // Each has the source beside the root: for one of them that is in another namespace.
+        for (namespace, name) in [("team-a", "here"), ("team-b", "there")] {
+            let (reason, message) = site.process(namespace, name).await?;
+            if off && name == "there" {
+                ensure!(message.contains("--no-cross-namespace-refs"), "{reason}: {message}");
+                site.nothing_dispatched(namespace, name).await?;
+            } else {
+                site.dispatched(namespace, name).await.with_context(|| format!("{reason}: {message}"))?;
+            }
+        }
+        site.close().await;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_denied_again_and_again_is_on_record_once() -> Result<()> {
+    let (site, member) = teams(HubOptions::default()).await?;
+    let count = || async {
+        let count = sqlx::query_scalar("SELECT count(*) FROM audit WHERE outcome = 'refused'");
+        Ok::<i64, anyhow::Error>(count.fetch_one(&mut site.database.connect().await?).await?)
+    };
+    let other = json!({ "dependsOn": [{ "name": "other", "namespace": "team-b" }] });
+    for (number, depends) in [&other, &json!({}), &other].into_iter().enumerate() {
+        site.apply_as(&member, of("team-a", "app", depends)).await?;
+        for _ in 0..3 {
+            let (reason, message) = site.process("team-a", "app").await?;
+            ensure!((reason == "AccessDenied") == (depends == &other), "{reason}: {message}");
+        }
+        ensure!(count().await? == 1, "after round {number}: {}", count().await?);
+    }
     site.close().await;
     Ok(())
 }

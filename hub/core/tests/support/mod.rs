@@ -384,7 +384,16 @@ pub(crate) fn address(object: &Value) -> Result<Address> {
 /// Team a's Kustomization `app` on cluster `staging` as `restricted`, with these files in its repository; and cluster `prod`, to
 /// which the team may deploy too.
 pub(crate) async fn team_a(root: Value, files: &[(String, String)]) -> Result<Site> {
-    let site = Site::new().await?;
+    team_a_with(HubOptions::default(), root, files).await
+}
+
+/// The same with a hub that has these options.
+pub(crate) async fn team_a_with(
+    options: HubOptions,
+    root: Value,
+    files: &[(String, String)],
+) -> Result<Site> {
+    let site = Site::with(options).await?;
     for namespace in ["team-a", "team-b"] {
         site.namespace(namespace).await?;
     }
@@ -419,5 +428,15 @@ pub(crate) async fn is_denied(site: &Site, name: &str, parts: &[&str]) -> Result
     for part in parts {
         ensure!(message.contains(part), "no `{part}` in: {message}");
     }
+    // On record as any other refusal.
+    let said: Vec<String> = sqlx::query_scalar(
+        "SELECT detail FROM audit WHERE outcome = 'refused' AND verb = 'reconcile' AND namespace = 'team-a' AND name = $1
+           AND username LIKE 'system:roadstead:kustomization:team-a:' || name || '@%'",
+    )
+    .bind(name)
+    .fetch_all(&mut site.database.connect().await?)
+    .await?;
+    let is_said = |detail: &&String| message.starts_with(detail.trim_end_matches('…'));
+    ensure!(said.iter().filter(is_said).count() == 1, "{message} is not on record once: {said:#?}");
     Ok(())
 }
