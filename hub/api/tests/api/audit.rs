@@ -167,11 +167,14 @@ async fn a_status_alone_is_counted_and_the_hubs_own_fill_nothing() -> Result<()>
     ensure!(
         told == [
             ("Kustomization", 1, true),
-            ("Kustomization/status", 1, false),
+            ("Kustomization/status", 1, true),
             ("Kustomization/status", 9, false)
         ],
         "{found:#?}"
     );
+    let first =
+        json!([{ "path": ".status", "to": { "lastAppliedRevision": format!("main@sha1:{:040}", 0) } }]);
+    ensure!(found[1]["changes"] == first, "{found:#?}");
     Ok(())
 }
 

@@ -24,6 +24,8 @@ pub(crate) struct Change {
     /// None where it is not to be noted at all.
     entry: Option<AuditEntry>,
     only_status: bool,
+    /// What differs of a status: for the first one of several, and kept in memory no longer than the write takes.
+    of_status: Option<String>,
 }
 
 impl AuditLog {
@@ -35,7 +37,9 @@ impl AuditLog {
         verb: &str,
         (before, after): (Option<&Stored>, Option<&Stored>),
     ) -> Change {
-        let Some(stored) = after.or(before) else { return Change { entry: None, only_status: false } };
+        let Some(stored) = after.or(before) else {
+            return Change { entry: None, only_status: false, of_status: None };
+        };
         let Stored { kind, namespace, name, .. } = stored;
         let mut entry = audit::about(who, verb, *kind, namespace, name);
         let of = kind.get();
@@ -47,22 +51,34 @@ impl AuditLog {
         let only_status = before.is_some() && after.is_some() && changes.only_status();
         // The hub's own work follows from what others wrote, and is in the objects' history.
         let is_hub = *who == Identity::hub();
+        let mut of_status = None;
         if only_status {
+            of_status = changes.into_text().filter(|_| !is_hub);
             entry.kind.push_str("/status");
             // It is kept in memory for a while.
             audit::shorten(&mut entry);
         } else if !is_hub {
             entry.changes = self.within_allowance(who, changes.into_text());
         }
-        Change { entry: (!(only_status && is_hub)).then_some(entry), only_status }
+        Change { entry: (!(only_status && is_hub)).then_some(entry), only_status, of_status }
     }
 
     /// Notes a change in its unit of work; one of the status alone once, and then with what is like it.
-    pub(super) async fn note_change(&self, tx: &mut Tx, change: &Change) -> Result<(), StoreError> {
-        match &change.entry {
-            Some(entry) if !change.only_status || self.is_first(entry) => tx.note(entry).await,
-            _ => Ok(()),
+    pub(super) async fn note_change(
+        &self,
+        tx: &mut Tx,
+        who: &Identity,
+        change: &mut Change,
+    ) -> Result<(), StoreError> {
+        let Some(entry) = &change.entry else { return Ok(()) };
+        if !change.only_status {
+            return tx.note(entry).await;
         }
+        if !self.is_first(entry) {
+            return Ok(());
+        }
+        let changes = self.within_allowance(who, change.of_status.take());
+        tx.note(&AuditEntry { changes, ..entry.clone() }).await
     }
 
     /// The unit of work failed.
