@@ -16,7 +16,16 @@ use crate::wait::eventually;
 /// # Errors
 /// When it does not start.
 pub async fn hub(name: &str) -> Result<(HubSetup, HubProcess)> {
+    hub_with(name, &[]).await
+}
+
+/// The same with these arguments, too.
+///
+/// # Errors
+/// When it does not start.
+pub async fn hub_with(name: &str, args: &[&str]) -> Result<(HubSetup, HubProcess)> {
     let setup = HubSetup::new(name).await?.arg("--allow-cluster-network=127.0.0.0/8");
+    let setup = args.iter().fold(setup, |setup, arg| setup.arg(arg));
     let hub = HubProcess::start(&setup).await?;
     Ok((setup, hub))
 }

@@ -124,3 +124,23 @@ async fn an_entry_is_sealed_within_about_a_second() -> Result<()> {
     ensure!(took[2] < SOON, "{took:?}");
     Ok(())
 }
+
+#[tokio::test]
+async fn on_standard_output_each_entry_is_a_line_among_those_of_the_log() -> Result<()> {
+    let setup = HubSetup::new("audit-stdout").await?.arg("--audit-log-path=-");
+    let mut hub = HubProcess::start(&setup).await?;
+    let kubectl = hub.kubectl().clone();
+    kubectl.run(&["create", "secret", "generic", "keys", &format!("--from-literal=key={SECRET}")]).await?;
+    let told: Value = serde_json::from_str(&kubectl.run(&["get", "--raw", "/fleet/v1/audit"]).await?)?;
+    let told = numbers(told["items"].as_array().context("items")?);
+    ensure!(!told.is_empty());
+    hub.sigterm(PATIENCE).await?;
+    let logs = hub.logs();
+    let lines = logs.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let entries: Vec<Value> = lines.filter(|line| line["id"].is_i64()).collect();
+    ensure!(numbers(&entries).is_superset(&told), "of {told:?} these are there: {entries:#?}");
+    let made = entries.iter().find(|entry| entry["verb"] == "create" && entry["kind"] == "Secret");
+    ensure!(made.is_some_and(|entry| entry["name"] == "keys"), "{entries:#?}");
+    ensure!(!logs.contains(SECRET), "a value of a Secret");
+    Ok(())
+}

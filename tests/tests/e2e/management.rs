@@ -37,11 +37,16 @@ async fn install(admin: &Kubectl) -> Result<()> {
 
 impl Management {
     async fn start(name: &str) -> Result<Self> {
+        Self::start_with(name, &[]).await
+    }
+
+    /// With a hub that is started with these arguments, too.
+    async fn start_with(name: &str, args: &[&str]) -> Result<Self> {
         let cluster = TestCluster::first()?;
         let admin = cluster.kubectl();
         install(admin).await?;
         let place = cluster.namespace(name).await?;
-        let (setup, hub) = onboarding::hub(name).await?;
+        let (setup, hub) = onboarding::hub_with(name, args).await?;
         let made = Self { cluster, place, hub, _setup: setup };
         made.offer_management(&made.cluster).await?;
         Ok(made)
@@ -421,6 +426,31 @@ async fn a_paused_cluster_is_not_taken_over_by_another_management_cluster() -> R
     other.finalize(&name).await?;
     second.kubectl().run(&["delete", "namespace", management.place.name(), "--wait=false"]).await?;
     installed.remove().await
+}
+
+/// Otherwise whoever may follow a management cluster of their own would be asked to give Cluster `prod` its kubeconfig.
+#[tokio::test]
+async fn a_reserved_name_is_not_for_a_management_cluster_of_another_namespace() -> Result<()> {
+    let reserve = ["--reserve-cluster", "reserved*=platform"];
+    let management = Management::start_with("reserved", &reserve).await?;
+    let (reserved, free) = (unique("reserved"), unique("free"));
+    for name in [&reserved, &free] {
+        management.create("v1beta2", name, &json!({})).await?;
+        management.provision(name, NOWHERE).await?;
+    }
+    management.follow(&json!({})).await?;
+    let why = format!(
+        "'{reserved}': its name is reserved for another namespace (--reserve-cluster reserved*=platform)"
+    );
+    management.says("True", "Succeeded", &["1 ignored", &why]).await?;
+    management.shows(&free, "made", |_| true).await?;
+    management.gone(&["cluster", &reserved]).await?;
+    management.gone(&["secret", &format!("{reserved}-kubeconfig")]).await?;
+    for name in [&reserved, &free] {
+        management.delete(name).await?;
+        management.finalize(name).await?;
+    }
+    Ok(())
 }
 
 #[tokio::test]

@@ -29,6 +29,8 @@ pub(crate) struct People {
 /// Teams that the provider puts people into, each with a role in one namespace.
 const TEAMS: usize = 50;
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+/// Watches of one connection: the hub lets a connection have some more requests at once, and what is beyond would wait for its turn.
+const WATCHES_OF_A_CONNECTION: usize = 50;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What keeps the log from being sealed while it is held (`hub/store/src/audit/batches.rs`).
 const SEALER: i64 = 0x726f_6164_6175_6469;
@@ -170,8 +172,8 @@ async fn taken(master: &Api, people: &[Api], plan: &Plan) -> Result<Figure> {
         "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated" }],
     });
     let watch = "/apis/source.toolkit.fluxcd.io/v1/gitrepositories?watch=true&timeoutSeconds=600";
-    let doors: Vec<Api> =
-        (0..plan.clients.min(people.len())).map(|_| master.another()).collect::<Result<_>>()?;
+    let doors = people.len().div_ceil(WATCHES_OF_A_CONNECTION);
+    let doors: Vec<Api> = (0..doors).map(|_| master.another()).collect::<Result<_>>()?;
     let (mut times, mut early) = (Vec::new(), 0);
     for _ in 0..plan.people.taken {
         create(master, "clusterrolebindings", &binding).await?;
