@@ -36,6 +36,12 @@ impl Budget {
         self.steps(1 + as_u64(bytes) / BYTES_A_STEP)
     }
 
+    /// Takes the steps for going through a number of bytes by character, or looking for a text in them.
+    pub(crate) fn search(&mut self, bytes: usize) -> Answer<()> {
+        const BYTES_A_STEP: u64 = 8;
+        self.steps(1 + as_u64(bytes) / BYTES_A_STEP)
+    }
+
     /// Takes bytes before they are allocated, and the steps for writing them.
     pub(crate) fn bytes(&mut self, bytes: usize) -> Answer<()> {
         self.read(bytes)?;

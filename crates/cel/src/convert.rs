@@ -8,6 +8,9 @@ use crate::function::Function;
 use crate::time;
 use crate::value::{Value, exact};
 
+/// What reading a date or a duration takes beyond reading its bytes.
+const DATE_STEPS: u64 = 16;
+
 /// Converts a value to the type that a function is named after.
 pub(crate) fn convert<'a>(function: Function, value: &Value<'a>, budget: &mut Budget) -> Answer<Value<'a>> {
     use Function as F;
@@ -18,6 +21,9 @@ pub(crate) fn convert<'a>(function: Function, value: &Value<'a>, budget: &mut Bu
         _ => 64,
     };
     budget.bytes(length)?;
+    if matches!(function, F::Timestamp | F::Duration) {
+        budget.steps(DATE_STEPS)?;
+    }
     let (found, to) = match function {
         F::Bool => (to_bool(value), "bool"),
         F::Bytes => (to_bytes(value), "bytes"),

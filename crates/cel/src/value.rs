@@ -275,13 +275,19 @@ fn lists_equal(left: &Value<'_>, right: &Value<'_>, budget: &mut Budget) -> Answ
     Ok(true)
 }
 
+/// What finding a key in a map takes beyond reading it.
+const LOOKUP_STEPS: u64 = 4;
+
 fn maps_equal(left: &Value<'_>, right: &Value<'_>, budget: &mut Budget) -> Answer<bool> {
     if left.len() != right.len() {
         return Ok(false);
     }
-    let same = |key: &Value<'_>, value: &Value<'_>, budget: &mut Budget| match right.entry(key) {
-        Some(other) => equal(value, &other, budget),
-        None => Ok(false),
+    let same = |key: &Value<'_>, value: &Value<'_>, budget: &mut Budget| {
+        budget.steps(LOOKUP_STEPS)?;
+        match right.entry(key) {
+            Some(other) => equal(value, &other, budget),
+            None => Ok(false),
+        }
     };
     match left {
         Value::JsonMap(map) => {
