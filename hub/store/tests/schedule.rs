@@ -28,7 +28,8 @@ impl Site {
         Ok(Self { database, store, replica, now })
     }
 
-    /// Kustomizations of a namespace, `count` of them, that are due so many seconds from now.
+    /// Kustomizations of a namespace, `count` of them, that are due so many seconds from the time of the site: on a slow
+    /// machine, the server's has gone on since.
     async fn schedule(&self, namespace: &str, count: i32, due: i32) -> Result<()> {
         let mut connection = self.database.connect().await?;
         sqlx::query(
@@ -36,12 +37,13 @@ impl Site {
                  INSERT INTO resource (uid, kind, api_group, namespace, name, generation, resource_version, created_at, object)
                  SELECT gen_random_uuid(), 'Kustomization', 'test', $1, 'app-' || number, 1, 1, now(), '{}'
                  FROM generate_series(1, $2) AS number RETURNING uid, namespace)
-             INSERT INTO schedule (uid, kind, due_at) SELECT uid, $3, now() + $4 * interval '1 second' FROM made",
+             INSERT INTO schedule (uid, kind, due_at) SELECT uid, $3, to_timestamp($5) + $4 * interval '1 second' FROM made",
         )
         .bind(namespace)
         .bind(count)
         .bind(Queue::Applier.as_str())
         .bind(due)
+        .bind(self.now.as_second())
         .execute(&mut connection)
         .await
         .context("schedule")?;

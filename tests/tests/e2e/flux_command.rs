@@ -26,12 +26,18 @@ const SOURCES: [(&str, &str, &str); 5] = [
 
 /// What a program prints, on both of its ways; an error where it fails.
 async fn run(command: &mut Command, line: &str) -> Result<String> {
+    let (out, error) = printed(command, line).await?;
+    Ok(out + &error)
+}
+
+/// What a program prints, and what it says on standard error; an error where it fails.
+async fn printed(command: &mut Command, line: &str) -> Result<(String, String)> {
     let output = tokio::time::timeout(PATIENCE * 2, command.kill_on_drop(true).output());
     let output = output.await.with_context(|| format!("{line}: not done in time"))?.context("run it")?;
     let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (out, error) = (said(&output.stdout), said(&output.stderr));
     ensure!(output.status.success(), "{line}: {out}{error}");
-    Ok(format!("{out}{error}"))
+    Ok((out, error))
 }
 
 /// A server for each kind of source, each with a password and an authority of its own.
@@ -351,11 +357,12 @@ async fn trigger(site: &Site) -> Result<()> {
 /// A password that nobody has.
 const WRONG: &str = "wr0ng";
 
-/// `roadstead source fetch` with the password of [`LOGIN`], and nothing of this process' environment.
+/// What `roadstead source fetch` prints with a password, and nothing of this process' environment. How far it is goes to
+/// standard error where it takes long, and is not in it.
 async fn fetch(args: &[&str], password: &str) -> Result<String> {
     let mut command = Command::new(binary("roadstead")?);
     command.env_clear().env("ROADSTEAD_SOURCE_PASSWORD", password).args(["source", "fetch"]).args(args);
-    run(&mut command, &format!("roadstead source fetch {args:?}")).await
+    Ok(printed(&mut command, &format!("roadstead source fetch {args:?}")).await?.0)
 }
 
 /// The same, which is to fail and to say why.
