@@ -1,4 +1,4 @@
-//! The key services that keep the hub's own keys: who is asked, with what, and for how long when one cannot be reached.
+//! The key services that unwrap the hub's own keys: which one is asked, with what, and for how long when one cannot be reached.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ impl Unwrapping {
         Self { args: args.clone(), allow: allow.clone(), wrappers: OnceCell::new() }
     }
 
-    /// Who keeps the keys. What somebody has typed, credentials may be sent to.
+    /// The key services. Credentials may be sent to the one that somebody has typed.
     pub(crate) async fn wrappers(&self, typed: Option<&WrappingKey>) -> Result<&KeyWrappers> {
         self.wrappers.get_or_try_init(|| std::future::ready(self.open(typed))).await
     }

@@ -25,7 +25,7 @@ pub use management::{
     ManagementPlan, ManagementSituation, ManagementStep, Origin, Owner, PresentCluster, carried_labels,
     follow,
 };
-pub use refer::{Leave, may_refer};
+pub use refer::{Leave, may_refer, refer_by_namespace};
 pub use rollout::{AgentState, Pace, Seeds, Tolerance, Upgrade, UpgradeOrder, roll_out};
 pub use schedule::jittered;
 pub use turns::Turns;

@@ -10,18 +10,21 @@ pub struct Leave {
     pub granted: bool,
 }
 
-/// Whether something in namespace `from` of the hub may refer to something in namespace `to`. `across` is false where the
-/// operator turned all references across namespaces off.
+/// What the two namespaces alone decide, whoever gave leave: a reference within a namespace is allowed, and where the operator turned
+/// references across namespaces off (`across` is false), any other is refused, as in Flux. None where it depends on leave.
+pub fn refer_by_namespace(from: &str, to: &str, across: bool) -> Option<Result<(), String>> {
+    if from == to {
+        return Some(Ok(()));
+    }
+    let off = || Err("is in another namespace, and the hub runs with --no-cross-namespace-refs".to_owned());
+    (!across).then(off)
+}
+
+/// Whether something in namespace `from` of the hub may refer to something in namespace `to`, another one, with this leave.
 ///
 /// # Errors
 /// Why not, for a condition: what follows the name of what is referred to.
-pub fn may_refer(from: &str, to: &str, across: bool, leave: Leave) -> Result<(), String> {
-    if from == to {
-        return Ok(());
-    }
-    if !across {
-        return Err("is in another namespace, and the hub runs with --no-cross-namespace-refs".to_owned());
-    }
+pub fn may_refer(from: &str, to: &str, leave: Leave) -> Result<(), String> {
     if leave.written || leave.granted {
         return Ok(());
     }
@@ -38,14 +41,17 @@ mod tests {
     #[test]
     fn a_reference_to_another_namespace_needs_leave() {
         let none = Leave::default();
-        assert_eq!(may_refer("a", "a", false, none), Ok(()));
-        let why = may_refer("a", "b", true, none).unwrap_err();
+        for across in [false, true] {
+            assert_eq!(refer_by_namespace("a", "a", across), Some(Ok(())));
+        }
+        // The operator's word is the last one.
+        let why = refer_by_namespace("a", "b", false).unwrap().unwrap_err();
+        assert!(why.contains("--no-cross-namespace-refs"), "{why}");
+        assert_eq!(refer_by_namespace("a", "b", true), None);
+        let why = may_refer("a", "b", none).unwrap_err();
         assert!(why.contains("ReferenceGrant in namespace 'b'"), "{why}");
         for leave in [Leave { written: true, ..none }, Leave { granted: true, ..none }] {
-            assert_eq!(may_refer("a", "b", true, leave), Ok(()));
-            // The operator's word is the last one.
-            let why = may_refer("a", "b", false, leave).unwrap_err();
-            assert!(why.contains("--no-cross-namespace-refs"), "{why}");
+            assert_eq!(may_refer("a", "b", leave), Ok(()));
         }
     }
 }

@@ -116,8 +116,9 @@ fn push_part(query: &mut QueryBuilder<Postgres>, kind: KindId, filter: &Filter, 
     push_order(query);
 }
 
-/// Which is the object of that name. Said in both collations, so that each of the two indexes can find it: of the other one a plan
-/// would read all objects of the kind, and Postgres takes it where the plan is from when the table was small, or was never analyzed.
+/// Selects the object of a name. Two indexes begin with these columns, and from the namespace on they differ in collation: compared in
+/// both, either of them finds the row. Compared in one, a plan that a connection has kept since the table was small may use the other
+/// index by its first two columns, and read all objects of the kind until the table is analyzed.
 const NAMED: &str = "api_group = $1 AND kind = $2 AND namespace = $3 AND name = $4 \
                      AND namespace COLLATE \"C\" = $3 AND name COLLATE \"C\" = $4";
 

@@ -17,8 +17,7 @@ const COUNT: usize = 16;
 /// as often as the machine is slow, and is not in it, nor is what is `GROUPED`. Whoever needs more says why here; who needs less
 /// lowers it.
 const MOST_STATEMENTS: f64 = 51.0;
-/// How statements begin that do the work of all who wait for it at once: how many that are depends on what happens to come
-/// together. Alone, each of these would come once for each write of a reconciliation.
+/// How statements begin that serve all who wait for them at once: how many there are depends on what happens to come together.
 const GROUPED: [&str; 7] = [
     "SELECT pg_notify(",
     "SELECT h.last_version, h.compacted, e.*",
@@ -28,7 +27,7 @@ const GROUPED: [&str; 7] = [
     "SELECT session = $2, EXISTS (SELECT FROM resting",
     "WITH RECURSIVE oldest",
 ];
-/// Of these, together: what all of them would be if two of the writes never came together with others'.
+/// Of these, together: about as many as there would be if nothing came together, one to two of each.
 const MOST_GROUPED: f64 = 12.0;
 /// How long statements are counted while nothing happens: what is on a timer of some seconds is in it.
 const IDLE: Duration = Duration::from_secs(20);

@@ -51,7 +51,7 @@ pub enum WrappingError {
         /// The key.
         by: Box<WrappingKey>,
     },
-    /// It was given to someone who does not keep such entries.
+    /// The entry was wrapped by something else, or is not wrapped.
     #[error("the entry is of another kind than what is to unwrap it")]
     OtherKind,
 }

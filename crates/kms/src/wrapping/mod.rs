@@ -69,7 +69,7 @@ impl KeyWrapper for PlainFile {
     }
 }
 
-/// The way to the key services that keep a program's own keys, with the program's own credentials.
+/// The key services that wrap a program's own keys, asked with the program's own credentials.
 pub struct KeyWrappers {
     credentials: Credentials,
     allowed: Allowed,
@@ -92,7 +92,7 @@ impl KeyWrappers {
         Self { credentials, allowed, aws, vault, sessions: Cache::default(), tokens: Cache::default() }
     }
 
-    /// Who keeps what this key wraps; the file, where there is none.
+    /// What wraps and unwraps by this key; the file itself where there is none.
     #[must_use]
     pub fn wrapper<'k>(&'k self, by: Option<&'k WrappingKey>) -> Box<dyn KeyWrapper + 'k> {
         match by {
@@ -105,7 +105,7 @@ impl KeyWrappers {
     /// The key of a line.
     ///
     /// # Errors
-    /// Whoever keeps it does not give it.
+    /// The key service does not unwrap it, or cannot be reached.
     pub async fn unwrap(&self, entry: &Entry) -> Result<KeyBytes, WrappingError> {
         let by = match entry {
             Entry::Plain(_) => None,

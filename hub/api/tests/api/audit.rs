@@ -179,6 +179,27 @@ async fn a_status_alone_is_counted_and_the_hubs_own_fill_nothing() -> Result<()>
 }
 
 #[tokio::test]
+async fn an_entry_that_the_database_does_not_take_holds_up_no_other() -> Result<()> {
+    let site = Site::new().await?;
+    let replica = site.replica().await?;
+    let mut connection = site.database.connect().await?;
+    let check = "ALTER TABLE audit ADD CHECK (username <> 'mallory')";
+    sqlx::query(check).execute(&mut connection).await?;
+    for user in ["alice", "mallory", "zoe"] {
+        let who = format!("--as={user}");
+        ensure!(replica.kubectl.run(&["get", "secrets", &who]).await.is_err(), "{user} may");
+    }
+    ensure!(replica.hub.audit.write_counted(true).await.is_err());
+    for user in ["alice", "zoe"] {
+        let found = entries(&replica, &format!("user={user}")).await?;
+        ensure!(found.len() == 1 && found[0]["kind"] == "Secret", "{user}: {found:#?}");
+    }
+    // It is not tried again.
+    replica.hub.audit.write_counted(true).await?;
+    Ok(())
+}
+
+#[tokio::test]
 async fn entries_are_asked_for_by_what_they_say_and_in_pages() -> Result<()> {
     let site = Site::new().await?;
     let replica = site.replica().await?;

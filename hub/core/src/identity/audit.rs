@@ -158,16 +158,32 @@ impl AuditLog {
     pub async fn write_counted(&self, all: bool) -> Result<(), HubError> {
         let mut entries = self.refusals.take();
         entries.extend(self.repeats.take(self.clock.now(), all));
-        if !entries.is_empty()
-            && let Err(error) = self.store.note(&entries).await
-        {
-            // What the database will not have it will not have the next time either.
-            if error.outage().is_some() {
-                self.refusals.put_back(entries);
-            }
-            return Err(error.into());
+        if entries.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        match self.store.note(&entries).await {
+            Ok(()) => Ok(()),
+            Err(error) if error.outage().is_some() => {
+                self.refusals.put_back(entries);
+                Err(error.into())
+            }
+            // The database does not take one of them, nor would it the next time.
+            Err(_) => self.write_each(entries).await,
+        }
+    }
+
+    /// Writes entries one by one. Of those that the database does not take, the first one's error is returned.
+    async fn write_each(&self, entries: Vec<AuditEntry>) -> Result<(), HubError> {
+        let mut failed = Ok(());
+        for entry in entries {
+            if let Err(error) = self.store.note(std::slice::from_ref(&entry)).await {
+                if error.outage().is_some() {
+                    self.refusals.put_back(vec![entry]);
+                }
+                failed = failed.and(Err(error.into()));
+            }
+        }
+        failed
     }
 
     /// Writes down that somebody reads what is secret, before it is given out. Of other kinds reads are not noted, nor are the
@@ -209,9 +225,10 @@ impl AuditLog {
     }
 
     /// What changed, as far as this user's changes have room in the log.
-    pub(crate) fn within_allowance(&self, who: &Identity, changes: Option<String>) -> Option<String> {
+    pub(crate) fn within_allowance(&self, entry: &AuditEntry, changes: Option<String>) -> Option<String> {
         let changes = changes?;
-        let user = who.impersonator.as_ref().unwrap_or(&who.username);
+        let AuditEntry { impersonator, username, .. } = entry;
+        let user = if impersonator.is_empty() { username } else { impersonator };
         if self.allowance.take(user, changes.len(), self.clock.now()) {
             return Some(changes);
         }

@@ -55,7 +55,7 @@ pub struct Identity {
     pub impersonator: Option<String>,
     /// Where the request comes from, for the record.
     pub origin: AuditOrigin,
-    /// Who that is, with what was asked for: what began by it ends with the right to it.
+    /// The one who really asks, and the impersonation that was asked for: watches end when the right to it is taken away.
     pub(super) behind: Option<Arc<Behind>>,
     /// What this one came with, where that is to be replaced.
     pub old_token: Option<OldToken>,

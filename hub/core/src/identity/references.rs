@@ -1,7 +1,7 @@
 //! References to objects of other namespaces: by whose leave they are, at each reconciliation and when they are written.
 
 use roadstead_api::{KindId, Reference, ReferenceGrantSpec};
-use roadstead_hub_plan::{Leave, may_refer};
+use roadstead_hub_plan::{Leave, may_refer, refer_by_namespace};
 use roadstead_hub_store::{StoreError, Stored, Tx};
 
 use crate::HubError;
@@ -23,7 +23,7 @@ impl AccessRules {
         kind: KindId,
         to: (&str, &str),
     ) -> Result<Result<(), String>, HubError> {
-        if let Some(said) = self.without_leave(from, to.0) {
+        if let Some(said) = self.by_namespace(from, to.0) {
             return Ok(said);
         }
         if let Ok(rights) = &standing.rights
@@ -39,7 +39,7 @@ impl AccessRules {
         }
         let root = standing.rights.as_ref().ok().filter(|_| standing.is_child).map(|rights| &rights.root);
         let leave = self.leave(from, root, kind, to).await?;
-        Ok(may_refer(&from.namespace, to.0, true, leave))
+        Ok(may_refer(&from.namespace, to.0, leave))
     }
 
     /// Whether a Receiver, an Alert or an ArtifactGenerator may ever refer to objects of this namespace: to those of its own, to those that it
@@ -49,7 +49,7 @@ impl AccessRules {
         from: &Stored,
         namespace: &str,
     ) -> Result<Result<(), String>, StoreError> {
-        if let Some(said) = self.without_leave(from, namespace) {
+        if let Some(said) = self.by_namespace(from, namespace) {
             return Ok(said);
         }
         let own = (from.kind, from.namespace.as_str(), from.name.as_str());
@@ -60,7 +60,7 @@ impl AccessRules {
             written: self.store.is_namespace_granted(own, namespace).await?,
             granted: self.is_granted(from, namespace, |_| true).await?,
         };
-        Ok(may_refer(&from.namespace, namespace, true, leave))
+        Ok(may_refer(&from.namespace, namespace, leave))
     }
 
     /// Whether a Receiver, an Alert or an ArtifactGenerator may refer to this very object.
@@ -79,7 +79,7 @@ impl AccessRules {
         kind: KindId,
         to: (&str, &str),
     ) -> Result<Result<(), String>, StoreError> {
-        if let Some(said) = self.without_leave(from, to.0) {
+        if let Some(said) = self.by_namespace(from, to.0) {
             return Ok(said);
         }
         let root = self.root_of(from.kind, &from.namespace, &from.name).await?;
@@ -91,14 +91,12 @@ impl AccessRules {
             }
         }
         let leave = self.leave(from, root.as_ref(), kind, to).await?;
-        Ok(may_refer(&from.namespace, to.0, true, leave))
+        Ok(may_refer(&from.namespace, to.0, leave))
     }
 
-    /// What needs nobody's leave: a reference within the namespace, and where the operator turned all others off, that there is none
-    /// of a family either, as in Flux.
-    fn without_leave(&self, from: &Stored, namespace: &str) -> Option<Result<(), String>> {
-        (from.namespace == namespace || self.no_cross_namespace_refs)
-            .then(|| may_refer(&from.namespace, namespace, false, Leave::default()))
+    /// What the two namespaces alone decide; it comes before a family's rights.
+    fn by_namespace(&self, from: &Stored, namespace: &str) -> Option<Result<(), String>> {
+        refer_by_namespace(&from.namespace, namespace, !self.no_cross_namespace_refs)
     }
 
     /// By whose leave `from` refers to this: what was written with the right to it, by itself or by the `root` that it comes from,

@@ -19,13 +19,18 @@ const PASSED_OVER: [&str; 7] =
 /// How a value begins that SOPS has encrypted.
 const ENCRYPTED: &str = "ENC[";
 
-/// A change that is to be noted.
-pub(crate) struct Change {
-    /// None where it is not to be noted at all.
-    entry: Option<AuditEntry>,
-    only_status: bool,
-    /// What differs of a status: for the first one of several, and kept in memory no longer than the write takes.
-    of_status: Option<String>,
+/// How a change is noted.
+pub(crate) enum Change {
+    /// Not at all: it is the hub's own, and follows from what others wrote.
+    Unnoted,
+    /// By itself.
+    Noted(AuditEntry),
+    /// Of the status alone: the first one with what changed, and then those that are like it by their number.
+    Counted {
+        /// What is kept in memory for a while.
+        entry: AuditEntry,
+        changes: Option<String>,
+    },
 }
 
 impl AuditLog {
@@ -37,9 +42,7 @@ impl AuditLog {
         verb: &str,
         (before, after): (Option<&Stored>, Option<&Stored>),
     ) -> Change {
-        let Some(stored) = after.or(before) else {
-            return Change { entry: None, only_status: false, of_status: None };
-        };
+        let Some(stored) = after.or(before) else { return Change::Unnoted };
         let Stored { kind, namespace, name, .. } = stored;
         let mut entry = audit::about(who, verb, *kind, namespace, name);
         let of = kind.get();
@@ -51,39 +54,35 @@ impl AuditLog {
         let only_status = before.is_some() && after.is_some() && changes.only_status();
         // The hub's own work follows from what others wrote, and is in the objects' history.
         let is_hub = *who == Identity::hub();
-        let mut of_status = None;
-        if only_status {
-            of_status = changes.into_text().filter(|_| !is_hub);
-            entry.kind.push_str("/status");
-            // It is kept in memory for a while.
-            audit::shorten(&mut entry);
-        } else if !is_hub {
-            entry.changes = self.within_allowance(who, changes.into_text());
+        if only_status && is_hub {
+            return Change::Unnoted;
         }
-        Change { entry: (!(only_status && is_hub)).then_some(entry), only_status, of_status }
+        if only_status {
+            entry.kind.push_str("/status");
+            audit::shorten(&mut entry);
+            return Change::Counted { entry, changes: changes.into_text() };
+        }
+        if !is_hub {
+            entry.changes = self.within_allowance(&entry, changes.into_text());
+        }
+        Change::Noted(entry)
     }
 
-    /// Notes a change in its unit of work; one of the status alone once, and then with what is like it.
-    pub(super) async fn note_change(
-        &self,
-        tx: &mut Tx,
-        who: &Identity,
-        change: &mut Change,
-    ) -> Result<(), StoreError> {
-        let Some(entry) = &change.entry else { return Ok(()) };
-        if !change.only_status {
-            return tx.note(entry).await;
+    /// Notes a change in its unit of work.
+    pub(super) async fn note_change(&self, tx: &mut Tx, change: &Change) -> Result<(), StoreError> {
+        match change {
+            Change::Noted(entry) => tx.note(entry).await,
+            Change::Counted { entry, changes } if self.is_first(entry) => {
+                let changes = self.within_allowance(entry, changes.clone());
+                tx.note(&AuditEntry { changes, ..entry.clone() }).await
+            }
+            Change::Unnoted | Change::Counted { .. } => Ok(()),
         }
-        if !self.is_first(entry) {
-            return Ok(());
-        }
-        let changes = self.within_allowance(who, change.of_status.take());
-        tx.note(&AuditEntry { changes, ..entry.clone() }).await
     }
 
     /// The unit of work failed.
     pub(super) fn was_not_made(&self, change: &Change) {
-        if let Some(entry) = change.entry.as_ref().filter(|_| change.only_status) {
+        if let Change::Counted { entry, .. } = change {
             self.forget(entry);
         }
     }

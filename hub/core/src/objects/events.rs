@@ -113,7 +113,7 @@ pub(crate) async fn note_condition(
     managers::note_hub(None, &mut first, now);
     // Most are new.
     if tx.put_new(first).await? {
-        // Once for as long as the event is there, however often it is tried.
+        // Once for as long as the Event is kept, however often it is tried again.
         if reason == Reason::AccessDenied.as_str() {
             tx.note(&refusal(about, message)).await?;
         }
@@ -128,8 +128,8 @@ pub(crate) async fn note_condition(
     tx.put(again).await
 }
 
-/// What the audit log says of an object that was refused something when the hub acted for it: the hub's own Kustomizations by the name
-/// by which they write.
+/// The audit log's entry of an object that was refused something when the hub reconciled it. An applier is refused by the name by which it
+/// writes, with the revision that it tried last; other objects are reconciled as the hub.
 fn refusal(about: &Stored, message: &str) -> AuditEntry {
     let who = if about.kind.is_applier() {
         let revision =

@@ -207,7 +207,7 @@ impl Objects {
         references::note(&mut tx, who, None, &stored).await?;
         triggers::on_change(&mut tx, None, Some(&stored)).await?;
         let entry = self.audit.of_change(&tx, who, "create", (None, Some(&stored)));
-        write_down(&self.audit, tx, who, entry, &mut stored, dry_run).await?;
+        write_down(&self.audit, tx, entry, &mut stored, dry_run).await?;
         Ok(forms::show(&stored, address.version))
     }
 
@@ -461,7 +461,7 @@ async fn write(
             (last, audit.of_change(&tx, who, verb, (Some(before), None)))
         }
     };
-    write_down(audit, tx, who, entry, &mut after, dry_run).await?;
+    write_down(audit, tx, entry, &mut after, dry_run).await?;
     Ok(after)
 }
 
@@ -469,8 +469,7 @@ async fn write(
 async fn write_down(
     audit: &AuditLog,
     mut tx: Tx,
-    who: &Identity,
-    mut entry: Change,
+    entry: Change,
     stored: &mut Stored,
     dry_run: bool,
 ) -> Result<(), HubError> {
@@ -479,7 +478,7 @@ async fn write_down(
         stored.write_metadata();
         return Ok(());
     }
-    let noted = audit.note_change(&mut tx, who, &mut entry).await;
+    let noted = audit.note_change(&mut tx, &entry).await;
     let done = match noted {
         Ok(()) => tx.commit().await,
         Err(error) => Err(error),
