@@ -58,6 +58,14 @@ pub(crate) fn helm() -> Result<PathBuf> {
     Ok(PathBuf::from(variable("ROADSTEAD_TEST_HELM")?).join("bin/helm"))
 }
 
+/// The real kubelogin, a plugin of kubectl for signing in.
+///
+/// # Errors
+/// When the run says none.
+pub fn kubelogin() -> Result<PathBuf> {
+    Ok(PathBuf::from(variable("ROADSTEAD_TEST_KUBELOGIN")?).join("bin/kubelogin"))
+}
+
 /// The folder with the modules of an OpenID provider.
 ///
 /// # Errors

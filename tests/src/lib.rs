@@ -57,7 +57,7 @@ pub use connect::ConnectProxy;
 pub use database::{TestDatabase, start_postgres};
 pub use fleet::{Fleet, PATIENCE, config_map, git_repository, kustomization, lasting_git};
 pub use flux::FluxController;
-pub use given::{binary, chromium, clients, folder, landed_agent, prometheus};
+pub use given::{binary, chromium, clients, folder, kubelogin, landed_agent, prometheus};
 pub use hub::{HubProcess, HubSetup};
 pub use key_services::KeyServices;
 pub use kubectl::Kubectl;

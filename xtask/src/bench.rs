@@ -6,7 +6,8 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 
 use crate::cache;
-use crate::devcluster::{Devcluster, install_oidc};
+use crate::devcluster::Devcluster;
+use crate::foreign::install_oidc;
 use crate::phases::Phases;
 use crate::process::Runner;
 use crate::stand::{Purpose, sweep, with_servers};
@@ -22,9 +23,7 @@ pub(crate) fn run(root: &Path, runner: &Runner, quick: bool, only: Option<&str>)
     phases.time(runner, "build the dashboard", || web::build(root, runner))?;
     // Whose people ask.
     let oidc = match only {
-        None | Some("rights") => {
-            Some(phases.time(runner, "install the OpenID provider", || install_oidc(root, runner))?)
-        }
+        None | Some("rights") => Some(install_oidc(root, runner, &mut phases)?),
         Some(_) => None,
     };
     phases.time(runner, "build programs", || {

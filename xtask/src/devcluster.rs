@@ -7,38 +7,6 @@ use anyhow::{Context, Result};
 
 use crate::process::Runner;
 
-/// Installs the foreign clients that tests drive where they are not in the cache, and gives their folder: minutes the
-/// first time.
-pub(crate) fn install_clients(root: &Path, runner: &Runner) -> Result<PathBuf> {
-    let folder = runner
-        .capture(&mut Command::new(root.join("tests/clients/install.sh")))
-        .context("install flux and Python's kubernetes")?;
-    Ok(PathBuf::from(folder))
-}
-
-/// Builds Flux's kustomize-controller where it is not in the cache, and gives the folder with it and its CRDs: minutes the first time.
-pub(crate) fn install_flux(root: &Path, runner: &Runner) -> Result<PathBuf> {
-    let folder = runner
-        .capture(&mut Command::new(root.join("tests/flux/install.sh")))
-        .context("build Flux's kustomize-controller")?;
-    Ok(PathBuf::from(folder))
-}
-
-/// Builds helm where it is not in the cache, and gives the folder with it: minutes the first time.
-pub(crate) fn install_helm(root: &Path, runner: &Runner) -> Result<PathBuf> {
-    let folder =
-        runner.capture(&mut Command::new(root.join("tests/helm/install.sh"))).context("build helm")?;
-    Ok(PathBuf::from(folder))
-}
-
-/// Installs an OpenID provider where it is not in the cache, and gives the folder with it.
-pub(crate) fn install_oidc(root: &Path, runner: &Runner) -> Result<PathBuf> {
-    let folder = runner
-        .capture(&mut Command::new(root.join("tests/oidc/install.sh")))
-        .context("install the OpenID provider")?;
-    Ok(PathBuf::from(folder))
-}
-
 /// The folder with the binaries, which are built the first time.
 pub(crate) struct Devcluster {
     bin: PathBuf,

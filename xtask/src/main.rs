@@ -5,6 +5,7 @@ mod cache;
 mod demo;
 mod deny;
 mod devcluster;
+mod foreign;
 mod fuzz;
 mod generate;
 mod images;

@@ -6,14 +6,14 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use crate::cache;
-use crate::devcluster::{self, Devcluster};
+use crate::devcluster::Devcluster;
+use crate::foreign;
 use crate::landed;
 use crate::phases::Phases;
 use crate::process::Runner;
 use crate::program;
 use crate::repeat::{Load, Report, timed, watched};
 use crate::stand::{Purpose, Servers, sweep, with_servers};
-use crate::tool;
 use crate::web;
 
 /// Runs every test, `repeat` times; `cargo_args` go to `cargo test`, in place of `--workspace` where they name packages.
@@ -27,14 +27,7 @@ pub(crate) fn run(
     roadstead_devpostgres::check_installed()?;
     let mut phases = Phases::default();
     let cluster = phases.time(runner, "build the development cluster", || Devcluster::build(root, runner))?;
-    let clients =
-        phases.time(runner, "install foreign clients", || devcluster::install_clients(root, runner))?;
-    let flux =
-        phases.time(runner, "build kustomize-controller", || devcluster::install_flux(root, runner))?;
-    let helm = phases.time(runner, "build helm", || devcluster::install_helm(root, runner))?;
-    let prometheus = tool::prometheus()?;
-    let oidc =
-        phases.time(runner, "install the OpenID provider", || devcluster::install_oidc(root, runner))?;
+    let foreign = foreign::install(root, runner, &mut phases)?;
     sweep(runner, &cluster)?;
 
     let selection = selection(cargo_args);
@@ -52,9 +45,7 @@ pub(crate) fn run(
         let mut failed = Vec::new();
         with_servers(runner, &cluster, &mut phases, Purpose::Tests, |servers, phases| {
             let mut cargo = cache::cargo();
-            cargo.env("ROADSTEAD_TEST_CLIENTS", &clients).env("ROADSTEAD_TEST_LANDED_AGENT", &landed);
-            cargo.env("ROADSTEAD_TEST_FLUX", &flux).env("ROADSTEAD_TEST_HELM", &helm);
-            cargo.env("ROADSTEAD_TEST_OIDC", &oidc).env("ROADSTEAD_TEST_PROMETHEUS", &prometheus);
+            cargo.envs(foreign.iter().cloned()).env("ROADSTEAD_TEST_LANDED_AGENT", &landed);
             failed = run_tests(root, runner, servers, phases, cargo, &selection, go)?;
             Ok(())
         })?;

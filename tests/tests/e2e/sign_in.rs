@@ -8,7 +8,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use reqwest::StatusCode;
 use reqwest::header::{LOCATION, SET_COOKIE};
-use roadstead_tests::{HubProcess, HubSetup, Kubectl, OpenIdProvider, Process, binary, eventually};
+use roadstead_tests::{
+    HubProcess, HubSetup, Kubectl, OpenIdProvider, Process, binary, eventually, kubelogin,
+};
 use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -161,6 +163,46 @@ async fn roadstead_login_takes_a_code_that_is_entered_on_another_device() -> Res
         serde_json::from_str(&Kubectl::new(&kubeconfig)?.run(&["auth", "whoami", "-o", "json"]).await?)?;
     ensure!(user["status"]["userInfo"]["username"] == "oidc:jane", "{user}");
     Ok(())
+}
+
+/// The plugin that the README names, in place of `roadstead login`.
+#[tokio::test]
+async fn kubectl_takes_its_tokens_from_kubelogin() -> Result<()> {
+    let provider = OpenIdProvider::start().await?;
+    let (setup, hub) = hub(&provider).await?;
+    let folder = setup.folder();
+    let ca_file = folder.join("provider.pem");
+    std::fs::write(&ca_file, provider.ca_pem())?;
+    let text = hub.kubectl().run(&["config", "view", "--raw", "--minify", "-o", "json"]).await?;
+    let mut config: Value = serde_json::from_str(&text)?;
+    config["users"][0]["user"] = json!({ "exec": {
+        "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never", "command": kubelogin()?,
+        "args": [
+            "get-token", format!("--oidc-issuer-url={}", provider.url()), "--oidc-client-id=cli",
+            format!("--certificate-authority={}", ca_file.display()), "--grant-type=device-code",
+            "--skip-open-browser", format!("--token-cache-dir={}", folder.join("cache").display()),
+        ],
+    } });
+    let path = folder.join("jane.kubeconfig");
+    std::fs::write(&path, config.to_string())?;
+    let kubectl = Kubectl::new(&path)?;
+    let mut command = kubectl.command(&["auth", "whoami"]).into_std();
+    let mut first = Process::start("kubectl", &mut command, &folder.join("kubectl.log"))?;
+    first.says("Please visit the following URL", PATIENCE).await?;
+    let said = first.logs();
+    let to = said.split_whitespace().find(|word| word.starts_with("https://")).context("an address")?;
+    provider.enter_code(to).await?;
+    ensure!(first.wait(PATIENCE).await?.success(), "{}", first.logs());
+    // With the token that it has now, and nobody is asked.
+    let user: Value = serde_json::from_str(&kubectl.run(&["auth", "whoami", "-o", "json"]).await?)?;
+    ensure!(user["status"]["userInfo"]["username"] == "oidc:jane", "{user}");
+    let error = kubectl.run(&["get", "clusters"]).await.err().context("jane may see clusters")?;
+    ensure!(format!("{error:#}").contains(r#"User "oidc:jane" cannot list"#), "{error:#}");
+    let admin = hub.kubectl();
+    admin
+        .run(&["create", "clusterrolebinding", "dev", "--clusterrole=cluster-operator", "--group=dev"])
+        .await?;
+    eventually("jane may", PATIENCE, || async { kubectl.run(&["get", "clusters"]).await.map(drop) }).await
 }
 
 /// What `roadstead login token` gives, as kubectl runs it.

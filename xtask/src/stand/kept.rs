@@ -17,11 +17,11 @@ use roadstead_devpostgres::PrivatePostgres;
 
 use super::{Purpose, Stand};
 use crate::cache;
-use crate::devcluster::{self, Devcluster};
+use crate::devcluster::Devcluster;
+use crate::foreign;
 use crate::landed;
 use crate::phases::Phases;
 use crate::process::Runner;
-use crate::tool;
 use crate::web;
 
 /// Its id among the records of runs.
@@ -34,14 +34,7 @@ pub(crate) fn up(root: &Path, runner: &Runner) -> Result<()> {
     roadstead_devpostgres::check_installed()?;
     let mut phases = Phases::default();
     let cluster = phases.time(runner, "build the development cluster", || Devcluster::build(root, runner))?;
-    let clients =
-        phases.time(runner, "install foreign clients", || devcluster::install_clients(root, runner))?;
-    let flux =
-        phases.time(runner, "build kustomize-controller", || devcluster::install_flux(root, runner))?;
-    let helm = phases.time(runner, "build helm", || devcluster::install_helm(root, runner))?;
-    let prometheus = tool::prometheus()?;
-    let oidc =
-        phases.time(runner, "install the OpenID provider", || devcluster::install_oidc(root, runner))?;
+    let foreign = foreign::install(root, runner, &mut phases)?;
     phases.time(runner, "build the dashboard", || web::build(root, runner))?;
     phases.time(runner, "build programs", || runner.run(&mut cache::build_programs(root)))?;
     let landed =
@@ -54,11 +47,7 @@ pub(crate) fn up(root: &Path, runner: &Runner) -> Result<()> {
     roadstead_devpostgres::create_state_parent(&stand.folder)?;
     let servers = stand.start(runner, &cluster, &mut phases, Purpose::Tests)?;
     let mut variables = servers.variables(&cache::target(root)?.join("debug"));
-    variables.push(("ROADSTEAD_TEST_CLIENTS".to_owned(), clients.into()));
-    variables.push(("ROADSTEAD_TEST_FLUX".to_owned(), flux.into()));
-    variables.push(("ROADSTEAD_TEST_HELM".to_owned(), helm.into()));
-    variables.push(("ROADSTEAD_TEST_OIDC".to_owned(), oidc.into()));
-    variables.push(("ROADSTEAD_TEST_PROMETHEUS".to_owned(), prometheus.into()));
+    variables.extend(foreign.into_iter().map(|(name, value)| (name.to_owned(), value)));
     variables.push(("ROADSTEAD_TEST_LANDED_AGENT".to_owned(), landed.into()));
     let text: String = variables.iter().map(|(name, value)| export(name, value)).collect::<Result<_>>()?;
     let file = stand.record.join(VARIABLES);

@@ -1,0 +1,61 @@
+//! The foreign programs that tests drive: each is installed once for each of its versions, by a script of its own in `tests/`, which
+//! prints the folder that holds it. The first time takes minutes.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+
+use crate::phases::Phases;
+use crate::process::Runner;
+use crate::tool;
+
+/// A foreign program, or several.
+struct Foreign {
+    /// What tests find its folder by.
+    variable: &'static str,
+    /// The folder of `tests/` with its script.
+    folder: &'static str,
+    /// What is said while it is installed.
+    name: &'static str,
+}
+
+/// The OpenID provider, which measurements take, too.
+const OIDC: Foreign =
+    Foreign { variable: "ROADSTEAD_TEST_OIDC", folder: "oidc", name: "install the OpenID provider" };
+
+const ALL: [Foreign; 5] = [
+    Foreign { variable: "ROADSTEAD_TEST_CLIENTS", folder: "clients", name: "install foreign clients" },
+    Foreign { variable: "ROADSTEAD_TEST_FLUX", folder: "flux", name: "build kustomize-controller" },
+    Foreign { variable: "ROADSTEAD_TEST_HELM", folder: "helm", name: "build helm" },
+    Foreign { variable: "ROADSTEAD_TEST_KUBELOGIN", folder: "kubelogin", name: "build kubelogin" },
+    OIDC,
+];
+
+impl Foreign {
+    fn install(&self, root: &Path, runner: &Runner, phases: &mut Phases) -> Result<PathBuf> {
+        let script = root.join("tests").join(self.folder).join("install.sh");
+        let install = || runner.capture(&mut Command::new(script)).context(self.name);
+        Ok(PathBuf::from(phases.time(runner, self.name, install)?))
+    }
+}
+
+/// Installs all that are not in the cache, and gives the variables by which tests find them.
+pub(crate) fn install(
+    root: &Path,
+    runner: &Runner,
+    phases: &mut Phases,
+) -> Result<Vec<(&'static str, OsString)>> {
+    let mut variables = Vec::with_capacity(ALL.len() + 1);
+    for foreign in &ALL {
+        variables.push((foreign.variable, foreign.install(root, runner, phases)?.into()));
+    }
+    variables.push(("ROADSTEAD_TEST_PROMETHEUS", tool::prometheus()?.into()));
+    Ok(variables)
+}
+
+/// Installs the OpenID provider where it is not in the cache, and gives the folder with it.
+pub(crate) fn install_oidc(root: &Path, runner: &Runner, phases: &mut Phases) -> Result<PathBuf> {
+    OIDC.install(root, runner, phases)
+}
