@@ -23,6 +23,8 @@ pub struct Write<'a> {
     pub object: &'a Value,
     /// The object as it is; none where it is new.
     pub before: Option<&'a Value>,
+    /// What the writer may do besides what is stored.
+    pub held: &'a [PolicyRule],
 }
 
 /// Why an object may not be written.
@@ -79,14 +81,14 @@ impl Policy {
             return Ok(());
         }
         let granted = Granting::deserialize(write.object).map_err(|error| malformed(&error))?;
-        self.confirm(user, write.namespace, &granted.rules.unwrap_or_default())?;
+        self.confirm(user, write, write.namespace, &granted.rules.unwrap_or_default())?;
         let gathers = |object: &Value| {
             object["aggregationRule"]["clusterRoleSelectors"].as_array().is_some_and(|list| !list.is_empty())
         };
         // What selects others can gather anything, and what selected them may be kept from becoming less.
         if write.kind == KindId::ClusterRole
             && (gathers(write.object) || write.before.is_some_and(gathers))
-            && self.confirm(user, "", &everything()).is_err()
+            && self.confirm(user, write, "", &everything()).is_err()
         {
             let why = "must have cluster-admin privileges to use the aggregationRule";
             return Err(GrantError::Escalation(why.to_owned()));
@@ -111,18 +113,19 @@ impl Policy {
             return Ok(());
         }
         let pieces = self.rules_of(&role, write.namespace).map_err(GrantError::RoleNotFound)?;
-        self.confirm(user, write.namespace, pieces.iter().flat_map(|piece| piece.iter()))
+        self.confirm(user, write, write.namespace, pieces.iter().flat_map(|piece| piece.iter()))
     }
 
     /// Whether a user may do all that these rules allow, in a namespace or everywhere.
     fn confirm<'a>(
         &self,
         user: User<'_>,
+        write: &Write<'_>,
         namespace: &str,
         rules: impl IntoIterator<Item = &'a PolicyRule>,
     ) -> Result<(), GrantError> {
         let own = self.rules_for(user, namespace);
-        let missing = covers(own.rules, rules)?;
+        let missing = covers(own.rules.into_iter().chain(write.held), rules)?;
         if missing.is_empty() {
             return Ok(());
         }
@@ -217,8 +220,14 @@ mod tests {
         let role =
             |verb: &str| json!({ "rules": [{ "apiGroups": [""], "resources": ["pods"], "verbs": [verb] }] });
         let (get, delete) = (role("get"), role("delete"));
-        let write =
-            |namespace, name, object| Write { kind: KindId::Role, namespace, name, object, before: None };
+        let write = |namespace, name, object| Write {
+            kind: KindId::Role,
+            namespace,
+            name,
+            object,
+            before: None,
+            held: &[],
+        };
         assert_eq!(policy.check_grant(jane(), &write("a", "", &get)), Ok(()));
         let refused = policy.check_grant(jane(), &write("a", "", &delete)).unwrap_err().to_string();
         assert_eq!(
@@ -242,13 +251,31 @@ mod tests {
     }
 
     #[test]
+    fn what_is_held_besides_what_is_stored_counts() {
+        let policy = policy();
+        let rule = json!({ "apiGroups": [""], "resources": ["pods"], "verbs": ["delete"] });
+        let (object, held) = (json!({ "rules": [rule] }), [PolicyRule::deserialize(&rule).unwrap()]);
+        let write = Write {
+            kind: KindId::Role,
+            namespace: "b",
+            name: "",
+            object: &object,
+            before: None,
+            held: &held,
+        };
+        assert_eq!(policy.check_grant(jane(), &write), Ok(()));
+        assert!(policy.check_grant(jane(), &Write { held: &[], ..write }).is_err());
+    }
+
+    #[test]
     fn bindings_give_at_most_what_their_author_may_do_or_bind() {
         let policy = policy();
         let binding =
             |role: &str| json!({ "roleRef": { "apiGroup": GROUP, "kind": "ClusterRole", "name": role } });
         let check = |kind, namespace, role| {
             let object = binding(role);
-            policy.check_grant(jane(), &Write { kind, namespace, name: "", object: &object, before: None })
+            let write = Write { kind, namespace, name: "", object: &object, before: None, held: &[] };
+            policy.check_grant(jane(), &write)
         };
         assert_eq!(check(KindId::RoleBinding, "a", "small"), Ok(()));
         assert_eq!(check(KindId::RoleBinding, "a", "free"), Ok(()));
@@ -265,8 +292,14 @@ mod tests {
         let object =
             json!({ "aggregationRule": { "clusterRoleSelectors": [{ "matchLabels": { "a": "b" } }] } });
         let plain = json!({ "rules": [] });
-        let write =
-            |object, before| Write { kind: KindId::ClusterRole, namespace: "", name: "x", object, before };
+        let write = |object, before| Write {
+            kind: KindId::ClusterRole,
+            namespace: "",
+            name: "x",
+            object,
+            before,
+            held: &[],
+        };
         for write in [write(&object, None), write(&object, Some(&plain)), write(&plain, Some(&object))] {
             let refused = policy.check_grant(jane(), &write).unwrap_err().to_string();
             assert_eq!(refused, "must have cluster-admin privileges to use the aggregationRule");

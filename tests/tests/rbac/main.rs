@@ -166,6 +166,7 @@ async fn grant(cluster: &Cluster, policy: &Policy, granted: &Granted, seen: &mut
         name: "",
         object: &granted.object,
         before: None,
+        held: &[],
     };
     let ours = policy.check_grant(granted.user(), &write);
     let about = || format!("{granted:?}: Kubernetes: {code} {message}, here: {ours:?}");

@@ -332,6 +332,7 @@ impl Identity {
             name,
             object: &after.object,
             before: before.map(|before| &before.object),
+            held: self.fixed(),
         };
         let what = format!("{} \"{}\"", after.kind.get().qualified(), after.name);
         let Some(permissions) = self.permissions.of(self) else {
