@@ -18,7 +18,7 @@
 //!
 //! The environment of Flux: the standard library of CEL with comparisons between types of numbers, optional values
 //! (`.?`, `[?]`, `optMap`, …) and cel-go's extensions `strings`, `sets` and `encoders`. As in Flux, an expression is not
-//! checked for types before it is evaluated. `tests/cases.json` has what cel-go itself answered.
+//! checked for types before it is evaluated, unless that is asked for ([`Expression::type_over`]). `tests/cases.json` has what cel-go itself answered.
 //!
 //! # What there is not
 //!
@@ -47,9 +47,11 @@ mod price;
 mod reads;
 mod strings;
 mod time;
+mod types;
 mod value;
 
 pub use error::{CelError, EvalProblem, ParseProblem};
+pub use types::{Type, TypeProblem};
 
 use error::Fault;
 use node::Node;
@@ -99,6 +101,15 @@ impl Expression {
     #[must_use]
     pub fn reads(&self, variable: &str, field: &str) -> bool {
         reads::reads(&self.node, variable, field)
+    }
+
+    /// What type it has, where its variables have these types: [`Type::Dyn`] where that is known on evaluation only.
+    ///
+    /// # Errors
+    ///
+    /// [`TypeProblem`]: on no object can it have an answer.
+    pub fn type_over(&self, variables: &[(&str, Type)]) -> Result<Type, TypeProblem> {
+        types::Types::new(variables).of(&self.node)
     }
 
     /// Evaluates it with these variables; of two of one name, the last counts.

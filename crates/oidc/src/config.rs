@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use roadstead_cel::Expression;
+use roadstead_cel::{Expression, Type};
 use roadstead_model::chain;
 use serde_json::Value;
 use url::Url;
@@ -268,7 +268,7 @@ fn claim_rules(path: &str, value: Value, problems: &mut Problems) -> (Vec<(Strin
                 if !expressions.insert(rule.expression.clone()) {
                     problems.add(&at("expression"), "is already used by another rule");
                 }
-                let test = expression(&at("expression"), &rule.expression, "claims", problems);
+                let test = rule_over(&at("expression"), &rule.expression, "claims", problems);
                 rules.extend(test.map(|test| Rule { test, message: rule.message }));
             }
         }
@@ -286,7 +286,7 @@ fn user_rules(path: &str, value: Value, problems: &mut Problems) -> Vec<Rule> {
         } else if !seen.insert(rule.expression.clone()) {
             problems.add(&path, "is already used by another rule");
         } else {
-            let test = expression(&path, &rule.expression, "user", problems);
+            let test = rule_over(&path, &rule.expression, "user", problems);
             rules.extend(test.map(|test| Rule { test, message: rule.message }));
         }
     }
@@ -351,15 +351,44 @@ fn extra(path: &str, value: Value, problems: &mut Problems) -> Vec<(String, Name
     made
 }
 
-/// An expression over one variable. What it comes to is known when it is evaluated only: it is not checked for types.
+/// An expression over one variable. What it comes to may be known when it is evaluated only.
 fn expression(path: &str, text: &str, variable: &str, problems: &mut Problems) -> Option<Named> {
-    match Expression::parse_over(text, &[variable]) {
-        Ok(expression) => Some(Named { place: path.to_owned(), expression }),
-        Err(error) => {
-            problems.add(path, chain(&error));
-            None
-        }
+    Some(typed(path, text, variable, problems)?.0)
+}
+
+/// A rule over one variable: that it comes to a boolean must show before it is evaluated, as kube-apiserver has it.
+fn rule_over(path: &str, text: &str, variable: &str, problems: &mut Problems) -> Option<Named> {
+    let (named, found) = typed(path, text, variable, problems)?;
+    if found != Type::Bool {
+        let why = format!(
+            "must evaluate to bool, not to {found}: compare a value of unknown type, as in `== true`"
+        );
+        problems.add(path, why);
+        return None;
     }
+    Some(named)
+}
+
+/// An expression over one variable, and its type.
+fn typed(path: &str, text: &str, variable: &str, problems: &mut Problems) -> Option<(Named, Type)> {
+    let of_variable = if variable == "user" { user() } else { Type::map(Type::Dyn) };
+    let expression = Expression::parse_over(text, &[variable]);
+    let found = expression.map_err(|error| chain(&error)).and_then(|expression| {
+        let found =
+            expression.type_over(&[(variable, of_variable)]).map_err(|problem| problem.to_string())?;
+        Ok((Named { place: path.to_owned(), expression }, found))
+    });
+    found.map_err(|why| problems.add(path, why)).ok()
+}
+
+/// What rules know of a user.
+fn user() -> Type {
+    Type::Object(vec![
+        ("username", Type::String),
+        ("uid", Type::String),
+        ("groups", Type::list(Type::String)),
+        ("extra", Type::map(Type::list(Type::String))),
+    ])
 }
 
 /// An e-mail address that the issuer has not verified may be anybody's.

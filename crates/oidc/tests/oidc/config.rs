@@ -240,12 +240,37 @@ fn each_field_is_checked() {
             json!([{ "expression": "claims.a" }, { "expression": "claims.a" }]),
             "[1].expression: is already used by another rule",
         ),
+        (
+            "claimValidationRules",
+            json!([{ "expression": "claims.email_verified" }]),
+            "claimValidationRules[0].expression: must evaluate to bool, not to dyn",
+        ),
+        (
+            "claimValidationRules",
+            json!([{ "expression": "claims.sub + 'x'" }]),
+            "claimValidationRules[0].expression: must evaluate to bool, not to string",
+        ),
         ("claimValidationRules", json!({}), "claimValidationRules: must be a list"),
         ("userValidationRules", json!([{}]), "userValidationRules[0].expression: is required"),
         (
             "userValidationRules",
             json!([{ "expression": "claims.sub == ''" }]),
             "undeclared reference to 'claims'",
+        ),
+        (
+            "userValidationRules",
+            json!([{ "expression": "user.name == 'jane'" }]),
+            "userValidationRules[0].expression: undefined field 'name'",
+        ),
+        (
+            "userValidationRules",
+            json!([{ "expression": "user.groups == 'dev'" }]),
+            "found no matching overload for '_==_' applied to '(list(string), string)'",
+        ),
+        (
+            "userValidationRules",
+            json!([{ "expression": "user.username" }]),
+            "must evaluate to bool, not to string",
         ),
         (
             "userValidationRules",
