@@ -61,19 +61,24 @@ const review = (spec: Question) =>
     },
   });
 
-function change({ kind, namespace, name }: ObjectId): Question | null {
+function asks(verb: string, { kind, namespace, name }: ObjectId): Question | null {
   const resource = KINDS.find((known) => known.kind === kind);
   if (!resource) return null;
   const group = resource.api.split('/', 1)[0] ?? '';
-  return { resourceAttributes: { verb: 'patch', group, resource: resource.plural, namespace, name } };
+  return { resourceAttributes: { verb, group, resource: resource.plural, namespace, name } };
 }
 
-/** Whether the user may change all of these objects; the first that they may not says why. */
-export function useMayChange(ids: readonly ObjectId[]): May {
-  const questions = ids.map(change).filter((question) => question !== null);
+function useMay(verb: string, ids: readonly ObjectId[]): May {
+  const questions = ids.map((id) => asks(verb, id)).filter((question) => question !== null);
   const answers = useQueries({ queries: questions.map(review) });
   return answers.map(({ data }) => data).find((may) => may && !may.allowed) ?? YES;
 }
+
+/** Whether the user may change all of these objects; the first that they may not says why. */
+export const useMayChange = (ids: readonly ObjectId[]): May => useMay('patch', ids);
+
+/** Whether the user may change what appliers with `spec.delegation` do; of others, name none. */
+export const useMayDelegate = (ids: readonly ObjectId[]): May => useMay('delegate', ids);
 
 /** Whether the user may read the audit log. */
 export function useMayReadAudit(): boolean {

@@ -172,6 +172,19 @@ describe('a Kustomization', () => {
     expect(suspend).toHaveAttribute('title', expect.stringContaining(needed));
   });
 
+  test('what delegates is suspended by those who may delegate', async () => {
+    const spec = { ...recorded.shop.spec, delegation: { clusters: ['prod'] } };
+    hub({
+      [`${KUSTOMIZE}/shop`]: { ...recorded.shop, spec },
+      [REVIEWS]: refuses('delegate', 'RBAC: no role lets eve delegate'),
+    });
+    show('/appliers/Kustomization/apps/shop');
+    const suspend = await screen.findByRole('button', { name: 'Suspend' });
+    await waitFor(() => expect(suspend).toBeDisabled());
+    expect(suspend).toHaveAttribute('title', expect.stringContaining('no role lets eve delegate'));
+    expect(screen.getByRole('button', { name: 'Reconcile' })).toBeEnabled();
+  });
+
   test('asks for a source by the right to that', async () => {
     hub({ [REVIEWS]: refuses('gitrepositories', 'RBAC: not the source') });
     show('/appliers/Kustomization/apps/shop');

@@ -5,7 +5,7 @@ import type { ReactNode } from 'react';
 import { HubFailure, adviceOf, headingOf } from '../api/errors';
 import type { KubeObject, ObjectId } from '../api/kinds';
 import { conditionOf } from '../api/kinds';
-import { useMayChange } from '../api/may';
+import { useMayChange, useMayDelegate } from '../api/may';
 import { keys, reconcile, suspend } from '../api/queries';
 import { useToast } from './Toasts';
 
@@ -30,12 +30,13 @@ export function Actions({
   /** What can be fetched before it is reconciled. */
   sources?: readonly ObjectId[];
 }): ReactNode {
-  const { spec, status, metadata } = object as KubeObject<{ suspend?: boolean }>;
+  const { spec, status, metadata } = object as KubeObject<{ suspend?: boolean; delegation?: unknown }>;
   const client = useQueryClient();
   const say = useToast();
   const suspended = spec?.suspend === true;
   const may = useMayChange([id]);
   const mayFetch = useMayChange(sources);
+  const mayDelegate = useMayDelegate(spec?.delegation ? [id] : NONE);
   const mutation = useMutation({
     mutationFn: async (act: Act) => {
       if (act === 'suspend' || act === 'resume') return suspend(id, act === 'suspend');
@@ -57,6 +58,8 @@ export function Actions({
     if (!may.allowed) return `You may not change it: ${may.why}`;
     if (what === 'reconcile with source' && !mayFetch.allowed)
       return `You may not ask for its source: ${mayFetch.why}`;
+    if ((what === 'suspend' || what === 'resume') && !mayDelegate.allowed)
+      return `It has spec.delegation, which you may not give: ${mayDelegate.why}`;
     return suspended && what !== 'resume' ? 'It is suspended: resume it first' : undefined;
   };
   const button = (what: Act, title: string, primary = false): ReactNode => (
