@@ -27,7 +27,8 @@ use crate::identity::Identity;
 use crate::identity::access::{ADOPTED_BY, MAX_DEPTH, asked, too_deep};
 use crate::objects::apply::Wanted;
 use crate::objects::conditions::{self, READY};
-use crate::objects::{DeleteOptions, FieldValidation, WriteOptions, events};
+use crate::objects::events::{self, DeniedChild};
+use crate::objects::{DeleteOptions, FieldValidation, WriteOptions};
 
 /// As Flux' own controller is called among the managers of fields.
 const MANAGER: &str = "kustomize-controller";
@@ -43,6 +44,8 @@ pub(crate) struct AppliedChildren {
     pub(crate) changes: ChangeSet,
     /// Why it was not done to all of them; for the parent's condition.
     pub(crate) failure: Option<(Reason, String)>,
+    /// Those that the parent may not write.
+    pub(crate) denied: Vec<DeniedChild>,
 }
 
 impl AppliedChildren {
@@ -100,15 +103,17 @@ impl Delivery {
             Err(failed) => return Ok(Continue(AppliedChildren { changes: taken, ..failed })),
         };
         let who = Identity::applier(&seen.stored.applier_ref(), &revision.to_string());
-        let (mut changes, mut refused, mut denied) = (taken, Vec::new(), false);
+        let (mut changes, mut refused, mut denied) = (taken, Vec::new(), Vec::new());
         for one in admitted {
-            let object =
-                reference(one.placed.child.kind, &one.placed.child.namespace, &one.placed.child.name);
+            let child = one.placed.child.clone();
+            let object = reference(child.kind, &child.namespace, &child.name);
             let shown = one.placed.named();
             match self.apply_child(&who, seen.situation.uid, rights, one).await {
                 Ok(action) => changes.push(ObjectResult::new(object, action)),
                 Err(error) if error.is_of_request() => {
-                    denied |= matches!(error, HubError::Forbidden(_));
+                    if matches!(error, HubError::Forbidden(_)) {
+                        denied.push(DeniedChild::of(&child, &error.to_string()));
+                    }
                     refused.push(format!("{shown}: {error}"));
                 }
                 Err(error) => return Err(error),
@@ -120,9 +125,8 @@ impl Delivery {
             tx.enqueue(Queue::Applier, &accepted).await?;
             tx.commit().await?;
         }
-        let reason = if denied { Reason::AccessDenied } else { Reason::ReconciliationFailed };
-        let failure = (!refused.is_empty()).then(|| (reason, some_of(&refused)));
-        Ok(Continue(AppliedChildren { changes, failure }))
+        let failure = (!refused.is_empty()).then(|| (reason_of(&denied), some_of(&refused)));
+        Ok(Continue(AppliedChildren { changes, failure, denied }))
     }
 
     /// Where on the hub what of a build goes there comes to lie; or why it does not.
@@ -159,7 +163,8 @@ impl Delivery {
         let references = parent.kind.references(&parent.object, &parent.namespace);
         let sources: Vec<Reference> =
             references.into_iter().filter(|reference| reference.kind.is_source()).collect();
-        let (mut admitted, mut owned, mut refused, mut foreign) = (Vec::new(), Vec::new(), Vec::new(), false);
+        let (mut admitted, mut owned, mut refused, mut denied) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (mut placed, present) in placed.into_iter().zip(present) {
             match claim(parent, &sources, &placed, &present) {
                 Ok(claim) => {
@@ -173,14 +178,17 @@ impl Delivery {
                     admitted.push(Admitted { placed, claim, seen: present.uid, cluster: None });
                 }
                 Err(why) => {
-                    foreign |= present.made_by.is_none_or(|by| by.kept || by.uid.is_none());
+                    // Not of another applier of Git, but somebody else's.
+                    if present.made_by.is_none_or(|by| by.kept || by.uid.is_none()) {
+                        denied.push(DeniedChild::of(&placed.child, &why));
+                    }
                     refused.push(why);
                 }
             }
         }
         if !refused.is_empty() {
-            let reason = if foreign { Reason::AccessDenied } else { Reason::ReconciliationFailed };
-            return failed(reason, &refused);
+            let failed = AppliedChildren::none(reason_of(&denied), &refused);
+            return Ok(Err(AppliedChildren { denied, ..failed }));
         }
         owned.sort_unstable();
         let name = format!("{}/{}", parent.namespace, parent.name);
@@ -466,6 +474,10 @@ pub(crate) fn waits_for(late: &[String]) -> String {
 
 fn timed_out(timeout: Duration, late: &[String]) -> String {
     format!("not Ready on the hub within {} s: {}", timeout.as_secs(), some_of(late))
+}
+
+fn reason_of(denied: &[DeniedChild]) -> Reason {
+    if denied.is_empty() { Reason::ReconciliationFailed } else { Reason::AccessDenied }
 }
 
 fn some_of(late: &[String]) -> String {

@@ -28,7 +28,8 @@ use crate::delivery::results::AgentOf;
 use crate::delivery::seen::{ReconcileTarget, SeenApplier, Sight};
 use crate::delivery::traces::{self, Ended};
 use crate::objects::conditions::{self, RECONCILING, SUSPENDED};
-use crate::objects::{events, status, triggers};
+use crate::objects::events::{self, DeniedChild};
+use crate::objects::{status, triggers};
 use crate::{HubError, log};
 
 /// How long past its own timeout an agent's result is waited for.
@@ -44,11 +45,17 @@ struct Failed {
     message: String,
     /// What was done on the hub until then.
     changes: ChangeSet,
+    /// What of the build may not be written on the hub.
+    denied: Vec<DeniedChild>,
 }
 
 impl Failed {
+    fn new(reason: Reason, message: String) -> Self {
+        Self { reason, message, changes: ChangeSet::new(), denied: Vec::new() }
+    }
+
     fn to_build(message: String) -> Self {
-        Self { reason: Reason::BuildFailed, message, changes: ChangeSet::new() }
+        Self::new(Reason::BuildFailed, message)
     }
 }
 
@@ -272,7 +279,7 @@ impl Delivery {
                 return self.open(seen, &target, &attempt, &dispatch, &ChangeSet::new(), now).await;
             }
             Rendering::Failed(reason, message) => {
-                let failed = Failed { reason, message, changes: ChangeSet::new() };
+                let failed = Failed::new(reason, message);
                 return self.failed(seen, &target, failed, now).await;
             }
         };
@@ -280,7 +287,7 @@ impl Delivery {
             match seen.kind.steps(&seen.stored, &seen.standing.home, &built.groups)? {
                 Ok(work) => work,
                 Err((reason, message)) => {
-                    let failed = Failed { reason, message, changes: ChangeSet::new() };
+                    let failed = Failed::new(reason, message);
                     return self.failed(seen, &target, failed, now).await;
                 }
             };
@@ -292,7 +299,7 @@ impl Delivery {
         let keys = match settled {
             Ok(keys) => keys,
             Err((reason, message)) => {
-                let failed = Failed { reason, message, changes: ChangeSet::new() };
+                let failed = Failed::new(reason, message);
                 return self.failed(seen, &target, failed, now).await;
             }
         };
@@ -301,7 +308,7 @@ impl Delivery {
         let given = match settled {
             Ok(given) => given,
             Err((reason, message)) => {
-                let failed = Failed { reason, message, changes: ChangeSet::new() };
+                let failed = Failed::new(reason, message);
                 return self.failed(seen, &target, failed, now).await;
             }
         };
@@ -330,12 +337,12 @@ impl Delivery {
             Err(message) => return self.failed(seen, &target, Failed::to_build(message), now).await,
         };
         let applied = self.apply_children(seen, &target.revision, children).await?;
-        let AppliedChildren { mut changes, failure } = match applied {
+        let AppliedChildren { mut changes, failure, denied } = match applied {
             Continue(applied) => applied,
             Break(later) => return Ok(now + later),
         };
         if let Some((reason, message)) = failure {
-            let failed = Failed { reason, message, changes };
+            let failed = Failed { reason, message, changes, denied };
             return self.failed(seen, &target, failed, now).await;
         }
         // Who takes over may be a child that was made just now.
@@ -446,7 +453,7 @@ impl Delivery {
         failed: Failed,
         now: Timestamp,
     ) -> Result<Timestamp, HubError> {
-        let Failed { reason, message, changes } = failed;
+        let Failed { reason, message, changes, denied } = failed;
         let mut tx = self.store.begin().await?;
         let Some(mut stored) = seen.unchanged(&mut tx).await? else { return Ok(now) };
         let outcome = Outcome {
@@ -458,6 +465,8 @@ impl Delivery {
         };
         let attempt = seen.attempt(Some(target), None, AttemptKind::Apply, now);
         tx.record_failed_reconciliation(&attempt, &outcome).await?;
+        let is_news = !denied.is_empty()
+            && !events::is_known(&mut tx, &stored, "Warning", reason, &outcome.message).await?;
         let revision = target.revision.to_string();
         let request = seen.situation.request.clone();
         seen.write_status(&mut tx, &mut stored, now, |status, generation| {
@@ -466,6 +475,9 @@ impl Delivery {
             set_ready(status, ConditionStatus::False, reason, &message, generation, now);
         })
         .await?;
+        if is_news {
+            events::on_denied_children(&mut tx, &stored, &denied).await?;
+        }
         tx.commit().await?;
         let took = Duration::try_from(self.clock.now().duration_since(now)).unwrap_or_default();
         self.meters.reconciled(stored.uid, took);

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use roadstead_api::{
     Condition, ConditionStatus, Event as EventObject, EventSource, KindId, ObjectMeta, ObjectReference, Time,
 };
-use roadstead_hub_store::{HeldNamespace, NewsItem, StoreError, Stored, Tx};
+use roadstead_hub_store::{Child, HeldNamespace, NewsItem, StoreError, Stored, Tx};
 use roadstead_model::{Action, AuditEntry, AuditOutcome, Digest, ObjectResult, Reason};
 use roadstead_notify::{Event as Told, Involved, Level};
 
@@ -28,6 +28,8 @@ const EVENT_METADATA: &str = "event.toolkit.fluxcd.io/";
 const MAX_EVENT_METADATA: usize = 4 << 10;
 /// Changed objects that an event lists.
 const MAX_CHANGES: usize = 50;
+/// Objects of one build that are put on record one by one as refused.
+const MAX_DENIED: usize = 100;
 /// So much of an object's name stands in its events' names.
 const NAME: usize = 200;
 /// Events that are dropped in one unit of work.
@@ -128,19 +130,72 @@ pub(crate) async fn note_condition(
     tx.put(again).await
 }
 
+/// Whether this was noted before, and is still kept.
+pub(crate) async fn is_known(
+    tx: &mut Tx,
+    about: &Stored,
+    type_: &str,
+    reason: Reason,
+    message: &str,
+) -> Result<bool, StoreError> {
+    let name = name(about, type_, reason.as_str(), message);
+    Ok(tx.get(KindId::Event, &about.namespace, &name).await?.is_some())
+}
+
+/// An object of a build that its applier may not write on the hub.
+pub(crate) struct DeniedChild {
+    kind: KindId,
+    namespace: String,
+    name: String,
+    why: String,
+}
+
+impl DeniedChild {
+    pub(crate) fn of(child: &Child, why: &str) -> Self {
+        let (namespace, name) = (child.namespace.clone(), child.name.clone());
+        Self { kind: child.kind, namespace, name, why: why.to_owned() }
+    }
+}
+
+/// Puts on record each object of its build that an applier may not write on the hub: beside the entry of the Event that names the
+/// first of them.
+pub(crate) async fn on_denied_children(
+    tx: &mut Tx,
+    about: &Stored,
+    denied: &[DeniedChild],
+) -> Result<(), StoreError> {
+    let who = refused(about);
+    for child in denied.iter().take(MAX_DENIED) {
+        let entry = audit::about(&who, "patch", child.kind, &child.namespace, &child.name);
+        tx.note(&refused_to(entry, &child.why)).await?;
+    }
+    let more = denied.len().saturating_sub(MAX_DENIED);
+    if more > 0 {
+        let entry = audit::about(&who, "reconcile", about.kind, &about.namespace, &about.name);
+        tx.note(&refused_to(entry, &format!("{more} more objects of its build were refused"))).await?;
+    }
+    Ok(())
+}
+
 /// The audit log's entry of an object that was refused something when the hub reconciled it. An applier is refused by the name by which it
 /// writes, with the revision that it tried last; other objects are reconciled as the hub.
 fn refusal(about: &Stored, message: &str) -> AuditEntry {
-    let who = if about.kind.is_applier() {
-        let revision =
-            about.object.pointer("/status/lastAttemptedRevision").and_then(|revision| revision.as_str());
-        Identity::applier(&about.applier_ref(), revision.unwrap_or_default())
-    } else {
-        Identity::hub()
-    };
-    let (namespace, name) = (&about.namespace, &about.name);
-    let entry = audit::about(&who, "reconcile", about.kind, namespace, name);
-    let mut entry = AuditEntry { outcome: AuditOutcome::Refused, detail: message.to_owned(), ..entry };
+    let entry = audit::about(&refused(about), "reconcile", about.kind, &about.namespace, &about.name);
+    refused_to(entry, message)
+}
+
+/// As whom an object was refused something.
+fn refused(about: &Stored) -> Identity {
+    if !about.kind.is_applier() {
+        return Identity::hub();
+    }
+    let revision =
+        about.object.pointer("/status/lastAttemptedRevision").and_then(|revision| revision.as_str());
+    Identity::applier(&about.applier_ref(), revision.unwrap_or_default())
+}
+
+fn refused_to(entry: AuditEntry, why: &str) -> AuditEntry {
+    let mut entry = AuditEntry { outcome: AuditOutcome::Refused, detail: why.to_owned(), ..entry };
     audit::shorten(&mut entry);
     entry
 }

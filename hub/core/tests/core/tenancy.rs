@@ -374,6 +374,30 @@ async fn a_child_bucket_sends_no_credential_to_a_server_that_nobody_used_it_for(
 }
 
 #[tokio::test]
+async fn each_object_of_a_build_that_is_refused_is_on_record_once() -> Result<()> {
+    let names: Vec<String> = (0..8).map(|number| format!("web-{number}")).collect();
+    let children: Vec<Value> = names.iter().map(|name| child(name, json!({}))).collect();
+    let site = team_a(json!({}), &[file("root/web.yaml", &children), web()]).await?;
+    // A person's, of the same names.
+    for name in &names {
+        site.apply(kustomization("team-a", name, "./web", json!({}))).await?;
+    }
+    for _ in 0..3 {
+        is_denied(&site, "app", &["and 3 more"]).await?;
+    }
+    let said: Vec<(String, String)> = sqlx::query_as(
+        "SELECT name, detail FROM audit WHERE outcome = 'refused' AND verb = 'patch' AND kind = 'Kustomization'
+           AND namespace = 'team-a' AND username LIKE 'system:roadstead:kustomization:team-a:app@%' ORDER BY name",
+    )
+    .fetch_all(&mut site.database.connect().await?)
+    .await?;
+    ensure!(said.iter().map(|(name, _)| name).eq(&names), "{said:#?}");
+    ensure!(said.iter().all(|(name, detail)| detail.contains(name.as_str())), "{said:#?}");
+    site.close().await;
+    Ok(())
+}
+
+#[tokio::test]
 async fn kinds_that_give_rights_on_the_hub_do_not_come_from_a_build() -> Result<()> {
     let rbac = "rbac.authorization.k8s.io/v1";
     let objects = |annotations: Value| {
