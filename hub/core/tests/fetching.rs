@@ -450,6 +450,38 @@ async fn artifacts_of_a_namespace_have_no_more_bytes_than_its_quota() -> Result<
 }
 
 #[tokio::test]
+async fn artifacts_that_come_at_once_do_not_both_have_the_last_room() -> Result<()> {
+    let _alone = ALONE.lock().await;
+    let kit = Kit::start(1 << 30, None).await?;
+    let site = &kit.site;
+    let noise: Vec<u8> = (0..1_000).flat_map(|_| *ResourceUid::random().0.as_bytes()).collect();
+    kit.commit(&Commit::new().file("noise", noise))?;
+    site.apply(json!({ "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "namespace": "team-a", "name": "team" },
+        "spec": { "hard": { "bytes/artifacts.fleet.roadstead.dev": "40Ki" } } }))
+        .await?;
+    let names = ["a", "b", "c", "d", "e", "f"];
+    let mut fetched = Vec::new();
+    for name in names {
+        kit.source("team-a", name).await?;
+        let job = kit.plan("team-a", name).await?;
+        let outcome = site.hub.sources.fetch(&job, &CancellationToken::new()).await?;
+        fetched.push((job, outcome));
+    }
+    let recorded = fetched.into_iter().map(|(job, outcome)| async move {
+        let recorded = site.hub.sources.record_fetch(&job, outcome).await;
+        recorded.map(drop)
+    });
+    futures::future::try_join_all(recorded).await?;
+    let mut reasons = Vec::new();
+    for name in names {
+        reasons.push(site.ready(KindId::GitRepository, "team-a", name).await?.0);
+    }
+    let of = |reason: &str| reasons.iter().filter(|one| *one == reason).count();
+    ensure!(of("Succeeded") == 2 && of("StorageOperationFailed") == 4, "{reasons:?}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn what_another_namespace_has_is_included_followed_and_no_longer_once_leave_is_taken_back() -> Result<()>
 {
     let _alone = ALONE.lock().await;

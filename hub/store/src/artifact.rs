@@ -63,17 +63,7 @@ impl Store {
         namespace: &str,
         but_for: Option<ResourceUid>,
     ) -> Result<u64, StoreError> {
-        let bytes: i64 = sqlx::query_scalar(
-            "SELECT coalesce(sum(size), 0)::bigint FROM (
-                 SELECT DISTINCT ON (source) blob.size FROM source_artifact JOIN resource ON uid = source JOIN blob USING (digest)
-                 WHERE resource.namespace = $1 AND ($2::uuid IS NULL OR source <> $2) ORDER BY source, since DESC) AS latest",
-        )
-        .bind(namespace)
-        .bind(but_for.map(|source| source.0))
-        .fetch_one(&self.pool)
-        .await
-        .map_err(StoreError::query("count the bytes of a namespace's artifacts"))?;
-        Ok(u64::try_from(bytes).unwrap_or_default())
+        artifact_bytes(&self.pool, namespace, but_for).await
     }
 
     /// The artifact of a source that has this digest; none where it has none, or that is no longer stored.
@@ -219,6 +209,18 @@ impl Tx {
         Ok(wanted.rows_affected() > 0)
     }
 
+    /// Bytes of the artifacts that the sources of a namespace have now, as [`Store::artifact_bytes`] counts them.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn artifact_bytes(
+        &mut self,
+        namespace: &str,
+        but_for: Option<ResourceUid>,
+    ) -> Result<u64, StoreError> {
+        artifact_bytes(&mut *self.inner, namespace, but_for).await
+    }
+
     /// Records what came of fetching a source at a revision: its artifact, which is stored, or why there is none. Nothing where the
     /// source is gone.
     ///
@@ -253,6 +255,24 @@ impl Tx {
         .map_err(StoreError::query("keep the artifact of a revision"))?;
         Ok(())
     }
+}
+
+async fn artifact_bytes(
+    executor: impl sqlx::PgExecutor<'_>,
+    namespace: &str,
+    but_for: Option<ResourceUid>,
+) -> Result<u64, StoreError> {
+    let bytes: i64 = sqlx::query_scalar(
+        "SELECT coalesce(sum(size), 0)::bigint FROM (
+             SELECT DISTINCT ON (source) blob.size FROM source_artifact JOIN resource ON uid = source JOIN blob USING (digest)
+             WHERE resource.namespace = $1 AND ($2::uuid IS NULL OR source <> $2) ORDER BY source, since DESC) AS latest",
+    )
+    .bind(namespace)
+    .bind(but_for.map(|source| source.0))
+    .fetch_one(executor)
+    .await
+    .map_err(StoreError::query("count the bytes of a namespace's artifacts"))?;
+    Ok(u64::try_from(bytes).unwrap_or_default())
 }
 
 /// What identifies a revision, whatever branch or tag it was found by.

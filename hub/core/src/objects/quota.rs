@@ -1,5 +1,5 @@
-//! Quotas: how many objects a namespace may have, and how many bytes of artifacts. They are asked in the transaction that makes an object, each locked from there to its
-//! end, so that two who come at once do not both have the last place. What is used is counted when a quota is read. How many builds run at
+//! Quotas: how many objects a namespace may have, and how many bytes of artifacts. They are asked in the transaction that makes an object or
+//! names an artifact, each locked from there to its end, so that two who come at once do not both have the last place. What is used is counted when a quota is read. How many builds run at
 //! once is held by those who build (`delivery/build/turns.rs`): they wait, where all that is bounded here is refused.
 
 use roadstead_api::{ARTIFACT_BYTES, KindId, RUNNING_BUILDS, ResourceQuota, ResourceQuotaStatus};
@@ -38,8 +38,8 @@ pub(super) async fn admit(tx: &mut Tx, stored: &Stored) -> Result<(), HubError> 
     Ok(())
 }
 
-/// Whether a namespace has room for an artifact of so many bytes, as the next one of a source; else which quota has not. Asked once it is known how
-/// large it is, and not locked: several that come at once may each fit.
+/// Whether a namespace has room for an artifact of so many bytes, as the next one of a source; else which quota has not. Asked before the
+/// artifact is stored, so that what does not fit is not; whether it still fits, [`admit_artifact`] says. True where there is a limit.
 ///
 /// # Errors
 /// Where the database fails.
@@ -48,7 +48,7 @@ pub(crate) async fn has_room(
     namespace: &str,
     source: Option<ResourceUid>,
     bytes: u64,
-) -> Result<Result<(), String>, HubError> {
+) -> Result<Result<bool, String>, HubError> {
     let mut used = None;
     for name in store.names(KindId::ResourceQuota, namespace, MOST_QUOTAS).await? {
         let Some(quota) = store.get(KindId::ResourceQuota, namespace, &name).await? else { continue };
@@ -57,14 +57,46 @@ pub(crate) async fn has_room(
             Some(already) => already,
             None => *used.insert(store.artifact_bytes(namespace, source).await?),
         };
-        if already.saturating_add(bytes) > limit {
-            return Ok(Err(format!(
-                "exceeded quota: {name}, requested: {ARTIFACT_BYTES}={bytes}, used: {ARTIFACT_BYTES}={already}, limited: \
-                 {ARTIFACT_BYTES}={limit}"
-            )));
+        if let Err(why) = fits(&name, already, bytes, limit) {
+            return Ok(Err(why));
+        }
+    }
+    Ok(Ok(used.is_some()))
+}
+
+/// The same in the transaction that makes it the artifact of the source: no other one comes into the namespace until that ends.
+///
+/// # Errors
+/// Where the database fails.
+pub(crate) async fn admit_artifact(
+    tx: &mut Tx,
+    namespace: &str,
+    source: ResourceUid,
+    bytes: u64,
+) -> Result<Result<(), String>, HubError> {
+    let mut used = None;
+    for quota in tx.list_locked(KindId::ResourceQuota, namespace).await? {
+        let Some(limit) = quota.decode::<ResourceQuota>()?.spec.artifact_bytes() else { continue };
+        let already = match used {
+            Some(already) => already,
+            None => *used.insert(tx.artifact_bytes(namespace, Some(source)).await?),
+        };
+        if let Err(why) = fits(&quota.name, already, bytes, limit) {
+            return Ok(Err(why));
         }
     }
     Ok(Ok(()))
+}
+
+/// Whether an artifact fits into what a quota leaves.
+fn fits(quota: &str, already: u64, bytes: u64, limit: u64) -> Result<(), String> {
+    if already.saturating_add(bytes) <= limit {
+        return Ok(());
+    }
+    Err(format!(
+        "exceeded quota: {quota}, requested: {ARTIFACT_BYTES}={bytes}, used: {ARTIFACT_BYTES}={already}, limited: \
+         {ARTIFACT_BYTES}={limit}"
+    ))
 }
 
 impl Objects {

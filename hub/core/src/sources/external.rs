@@ -9,9 +9,10 @@ use roadstead_hub_store::{Stored, Tx};
 use roadstead_model::{Digest, Queue, Reason, ResourceUid, Revision};
 
 use crate::HubError;
+use crate::address::named;
 use crate::objects::conditions::{self, READY};
-use crate::objects::status;
 use crate::objects::triggers::generator_of;
+use crate::objects::{quota, status};
 use crate::sources::pass::{LOGGER, LONG};
 use crate::sources::{Sources, addresses};
 
@@ -38,8 +39,16 @@ pub(super) struct Naming {
     pub(super) users: Option<Vec<ResourceUid>>,
 }
 
+/// That a quota of the namespace has no room for an artifact.
+pub(super) fn forbidden(stored: &Stored, why: &str) -> HubError {
+    HubError::Forbidden(format!("{} is forbidden: {why}", named(stored.kind.get(), &stored.name)))
+}
+
 impl Sources {
     /// Makes it the artifact that the status names. `stored` was read in `tx`; `is_kept`: the artifact is its own already.
+    ///
+    /// # Errors
+    /// [`HubError::Forbidden`] where no quota of the namespace has room for it.
     pub(super) async fn name_artifact(
         &self,
         tx: &mut Tx,
@@ -62,6 +71,10 @@ impl Sources {
         let before = stored.decode::<AnySource>()?.status.unwrap_or_default().source.artifact;
         let before = before.filter(|before| before.digest == artifact.digest);
         let is_same = before.as_ref().is_some_and(|before| before.revision == artifact.revision);
+        if !is_kept {
+            let room = quota::admit_artifact(tx, &stored.namespace, stored.uid, size).await?;
+            room.map_err(|why| forbidden(stored, &why))?;
+        }
         if !(is_same && is_kept) {
             tx.keep_artifact(stored.uid, revision, Ok(digest), now).await?;
         }

@@ -8,7 +8,7 @@ use roadstead_api::{
     SourceStatus, Time,
 };
 use roadstead_budget::PoolName;
-use roadstead_hub_store::{AtRest, Stored};
+use roadstead_hub_store::{AtRest, Stored, Tx};
 use roadstead_model::{ApplierUid, Queue, Reason, ResourceUid, Revision, chain};
 use roadstead_outbound::{Authority, Refusal};
 use roadstead_sources::{FetchError, Fetched, Outcome, Source};
@@ -420,14 +420,14 @@ impl Sources {
             Ok(Outcome::Unchanged(revision)) => self.source_ready(job, &revision, None).await?,
             Ok(Outcome::Fetched(fetched)) => {
                 let artifact = &fetched.artifact;
-                if let Err(why) = self.has_room(&job.seen, artifact.bytes.len()).await? {
-                    let failure = Failure::waiting(Reason::StorageOperationFailed, why);
-                    self.source_failed(&job.seen, &job.spec, job.handles.clone(), &failure).await?;
-                    return Ok(next);
-                }
-                // Nobody knows what lies in a repository: a Secret in plain, or a key that should not be there.
-                self.store.put_blob(artifact.digest, &artifact.bytes, AtRest::Sealed, now).await?;
-                let mut tx = self.store.begin().await?;
+                let mut tx = match self.keep(&job.seen, artifact, now).await? {
+                    Ok(tx) => tx,
+                    Err(why) => {
+                        let failure = Failure::waiting(Reason::StorageOperationFailed, why);
+                        self.source_failed(&job.seen, &job.spec, job.handles.clone(), &failure).await?;
+                        return Ok(next);
+                    }
+                };
                 tx.keep_artifact(job.seen.uid, &fetched.revision, Ok(artifact.digest), now).await?;
                 tx.commit().await?;
                 self.source_ready(job, &fetched.revision, Some(&fetched)).await?;
@@ -448,14 +448,26 @@ impl Sources {
         Ok(next)
     }
 
-    /// Whether the namespace of a source has room for its next artifact; else why not.
-    pub(super) async fn has_room(
+    /// Stores an artifact, and begins the transaction that makes it the source's; or says which quota of the namespace has no room for
+    /// it.
+    pub(super) async fn keep(
         &self,
         source: &Stored,
-        bytes: usize,
-    ) -> Result<Result<(), String>, HubError> {
-        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        quota::has_room(&self.store, &source.namespace, Some(source.uid), bytes).await
+        artifact: &roadstead_sources::Artifact,
+        now: Timestamp,
+    ) -> Result<Result<Tx, String>, HubError> {
+        let (namespace, bytes) = (&source.namespace, artifact.bytes.len() as u64);
+        let is_limited = match quota::has_room(&self.store, namespace, Some(source.uid), bytes).await? {
+            Ok(is_limited) => is_limited,
+            Err(why) => return Ok(Err(why)),
+        };
+        // Nobody knows what lies in a repository: a Secret in plain, or a key that should not be there.
+        self.store.put_blob(artifact.digest, &artifact.bytes, AtRest::Sealed, now).await?;
+        let mut tx = self.store.begin().await?;
+        if is_limited && let Err(why) = quota::admit_artifact(&mut tx, namespace, source.uid, bytes).await? {
+            return Ok(Err(why));
+        }
+        Ok(Ok(tx))
     }
 
     async fn source_ready(

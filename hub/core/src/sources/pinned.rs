@@ -1,7 +1,6 @@
 //! What came of fetching a revision to which an applier is pinned: the source's own status has nothing of it.
 
 use roadstead_api::PipelineRole;
-use roadstead_hub_store::AtRest;
 use roadstead_model::{Queue, Revision, chain};
 use roadstead_sources::{FetchError, Outcome};
 
@@ -24,25 +23,28 @@ impl Sources {
         outcome: Result<Outcome, FetchError>,
     ) -> Result<(), HubError> {
         let now = self.clock.now();
-        let (failure, artifact) = match outcome {
+        let mut kept = None;
+        let failure = match outcome {
             Ok(Outcome::Fetched(fetched)) if is_the_same(&fetched.revision, revision) => {
-                let artifact = &fetched.artifact;
-                match self.has_room(&job.seen, artifact.bytes.len()).await? {
-                    Ok(()) => {
-                        self.store.put_blob(artifact.digest, &artifact.bytes, AtRest::Sealed, now).await?;
-                        (String::new(), Some(artifact.digest))
+                match self.keep(&job.seen, &fetched.artifact, now).await? {
+                    Ok(tx) => {
+                        kept = Some((tx, fetched.artifact.digest));
+                        String::new()
                     }
-                    Err(why) => (why, None),
+                    Err(why) => why,
                 }
             }
             Ok(Outcome::Fetched(fetched)) => {
-                (format!("it was asked for, and revision {} came", fetched.revision), None)
+                format!("it was asked for, and revision {} came", fetched.revision)
             }
-            Ok(Outcome::Unchanged(_)) => ("it was asked for, and nothing came".to_owned(), None),
+            Ok(Outcome::Unchanged(_)) => "it was asked for, and nothing came".to_owned(),
             // A server may have said a lot.
-            Err(error) => (conditions::shortened(&chain(&error)), None),
+            Err(error) => conditions::shortened(&chain(&error)),
         };
-        let mut tx = self.store.begin().await?;
+        let (mut tx, artifact) = match kept {
+            Some((tx, artifact)) => (tx, Some(artifact)),
+            None => (self.store.begin().await?, None),
+        };
         tx.keep_artifact(job.seen.uid, revision, artifact.ok_or(failure.as_str()), now).await?;
         let source = &job.seen;
         let users = tx.users(source.kind, &source.namespace, &source.name, PipelineRole::Applier).await?;

@@ -15,9 +15,10 @@ use tokio_util::sync::CancellationToken;
 use crate::HubError;
 use crate::address::named;
 use crate::identity::{Identity, audit};
+use crate::objects::quota;
 use crate::objects::triggers::generator_of;
 use crate::sources::Sources;
-use crate::sources::external::{Named, Naming};
+use crate::sources::external::{Named, Naming, forbidden};
 use crate::sources::fetch::{self, Subject};
 use crate::sources::pass::LOGGER;
 use crate::workers::Workers;
@@ -83,9 +84,10 @@ impl Sources {
         })?;
         self.look(&stored, &uploaded, &limits.tree).await?;
         let (bytes, _held) = uploaded.read(&fetch::room(workers)).await.map_err(refused)?;
-        if let Err(why) = self.has_room(&stored, bytes.len()).await? {
-            return Err(HubError::Forbidden(format!("{} is forbidden: {why}", named(kind.get(), name))));
-        }
+        let size = bytes.len() as u64;
+        quota::has_room(&self.store, namespace, Some(stored.uid), size)
+            .await?
+            .map_err(|why| forbidden(&stored, &why))?;
         let now = self.clock.now();
         self.store.put_blob(claimed.digest, &bytes, AtRest::Sealed, now).await?;
         drop(bytes);

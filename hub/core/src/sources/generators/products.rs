@@ -190,7 +190,13 @@ impl Generators {
             Ok(stored) => stored,
             Err(failure) => return Ok(Err(failure)),
         };
-        let is_new = self.name_artifact(generator, &stored, &product, &revision, origin).await?;
+        let is_new = match self.name_artifact(generator, &stored, &product, &revision, origin).await {
+            Ok(is_new) => is_new,
+            Err(HubError::Forbidden(why)) => {
+                return Ok(Err(Failure::new(Reason::StorageOperationFailed, why)));
+            }
+            Err(error) => return Err(error),
+        };
         if run.is_seen && self.store.source_is_seen(stored.uid, stored.generation).await? {
             self.sources.wake_new_users(&stored, &[]).await?;
         }
