@@ -2,7 +2,8 @@
 //!
 //! Whoever comes with a token decides when keys are asked for, and may be anybody; so an issuer is asked by one at a time, and not
 //! again before [`REST`] is over, whatever tokens say. It is asked in a task of its own: a request that is given up ends nothing,
-//! and one that waits does so for a bounded time. Keys that are there go on to serve while the issuer does not answer.
+//! and one that waits does so for a bounded time. Keys that are there go on to serve while the issuer does not answer, and those of an
+//! issuer of the operator's are stored, so that they do so in a process that starts meanwhile.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,6 +12,8 @@ use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use jiff::{SignedDuration, Timestamp};
+use roadstead_hub_store::{IssuerAnswer, Store};
+use roadstead_model::{Digest, chain};
 use roadstead_oidc::Keys;
 use roadstead_oidc::code::Endpoints;
 use roadstead_outbound::Client;
@@ -31,6 +34,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) const REST: SignedDuration = SignedDuration::from_secs(10);
 /// Callers that wait for one issuer.
 const WAITING: usize = 64;
+/// Bytes of an issuer's configuration, or of its keys, that are stored.
+const STORED: usize = 64 * 1024;
 
 /// An issuer, and how it is asked for its keys.
 pub(crate) struct Publisher {
@@ -40,6 +45,14 @@ pub(crate) struct Publisher {
     kept: SignedDuration,
     state: Mutex<State>,
     waiting: Semaphore,
+    archive: Option<Archive>,
+}
+
+/// Where an issuer's answers are stored.
+pub(crate) struct Archive {
+    pub(crate) store: Store,
+    /// Of all that makes the issuer the one that answered.
+    pub(crate) site: Digest,
 }
 
 /// Where an issuer is asked.
@@ -69,7 +82,7 @@ struct State {
     asked: Option<Timestamp>,
     /// Why it gave no keys the last time, where it did not.
     failure: Option<String>,
-    /// Closes once the issuer that is being asked has answered, or has not in time.
+    /// Tells when stored keys are there, and closes once the issuer that is being asked has answered, or has not in time.
     answer: Option<watch::Receiver<()>>,
 }
 
@@ -91,9 +104,31 @@ struct Configuration {
     jwks_uri: String,
 }
 
+/// What an issuer says of itself, as it says it.
+struct Answer {
+    configuration: Bytes,
+    keys: Bytes,
+}
+
+impl Answer {
+    fn read(&self) -> Result<(Keys, Endpoints), String> {
+        let keys = Keys::parse(&self.keys).map_err(|error| error.to_string())?;
+        if keys.count() == 0 {
+            return Err("it publishes no key of a supported type".to_owned());
+        }
+        Ok((keys, Endpoints::parse(&self.configuration)))
+    }
+}
+
 impl Publisher {
-    pub(crate) fn new(site: Site, clock: &Arc<dyn Clock>, kept: SignedDuration) -> Arc<Self> {
+    pub(crate) fn new(
+        site: Site,
+        clock: &Arc<dyn Clock>,
+        kept: SignedDuration,
+        archive: Option<Archive>,
+    ) -> Arc<Self> {
         Arc::new(Self {
+            archive,
             site,
             clock: Arc::clone(clock),
             kept,
@@ -110,7 +145,8 @@ impl Publisher {
         {
             return Ok(keys);
         }
-        self.ask_and_wait().await?;
+        let serves = |keys: &Arc<Keys>| key.is_none_or(|key| keys.has(key));
+        self.ask_and_wait(|publisher| publisher.serving().as_ref().is_some_and(serves)).await?;
         self.serving().ok_or_else(|| {
             let failure = self.lock().failure.clone();
             NoKeys::Failed(failure.unwrap_or_else(|| "it has not answered in time".to_owned()))
@@ -140,7 +176,7 @@ impl Publisher {
         match other() {
             Some(keys) => Ok(Some(keys)),
             None => {
-                self.ask_and_wait().await?;
+                self.ask_and_wait(|_| other().is_some()).await?;
                 Ok(other())
             }
         }
@@ -179,11 +215,15 @@ impl Publisher {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn ask_and_wait(self: &Arc<Self>) -> Result<(), NoKeys> {
+    /// Waits until the issuer has answered, or what is known is enough.
+    async fn ask_and_wait(self: &Arc<Self>, is_enough: impl Fn(&Self) -> bool) -> Result<(), NoKeys> {
         let Some(mut answer) = self.ask() else { return Ok(()) };
         let _place = self.waiting.try_acquire().map_err(|_| NoKeys::Busy)?;
-        // Closed, which is an error to whoever waits for a change, is what is waited for.
-        let _ = tokio::time::timeout(PATIENCE, answer.changed()).await;
+        let known = async {
+            // Closed is an error to whoever waits for a change, and the end of the wait.
+            while !is_enough(self) && answer.changed().await.is_ok() {}
+        };
+        let _ = tokio::time::timeout(PATIENCE, known).await;
         Ok(())
     }
 
@@ -202,13 +242,65 @@ impl Publisher {
         drop(state);
         let publisher = Arc::clone(self);
         tokio::spawn(async move {
+            if publisher.recall().await {
+                let _ = answered.send(());
+            }
             let place = publisher.site.places.acquire().await;
             let asked = tokio::time::timeout(TIMEOUT, publisher.site.ask()).await;
             drop(place);
-            publisher.note(asked.unwrap_or_else(|_| Err("it did not answer in time".to_owned())));
+            let said = asked.unwrap_or_else(|_| Err("it did not answer in time".to_owned()));
+            let read = said.as_ref().map_err(Clone::clone).and_then(Answer::read);
+            let is_good = read.is_ok();
+            publisher.note(read);
             drop(answered);
+            if let (true, Ok(said)) = (is_good, &said) {
+                publisher.store(said).await;
+            }
         });
         Some(answer)
+    }
+
+    /// Takes over what the issuer said to an earlier process, where this one knows nothing of it yet; gives whether it did.
+    async fn recall(&self) -> bool {
+        let Some(Archive { store, site }) = &self.archive else { return false };
+        if self.lock().keys.is_some() {
+            return false;
+        }
+        let issuer = &self.site.issuer;
+        let stored = match tokio::time::timeout(PATIENCE, store.issuer_answer(*site)).await {
+            Ok(Ok(Some(stored))) => stored,
+            Ok(Ok(None)) | Err(_) => return false,
+            Ok(Err(error)) => {
+                tracing::warn!(issuer, error = chain(&error), "the stored keys of an issuer cannot be read");
+                return false;
+            }
+        };
+        let received = stored.received;
+        let answer = Answer { configuration: stored.configuration.into(), keys: stored.keys.into() };
+        let is_kept = age(received, self.clock.now()) < self.kept;
+        let Some((keys, endpoints)) = answer.read().ok().filter(|_| is_kept) else { return false };
+        let mut state = self.lock();
+        state.since = received;
+        state.keys = Some(Arc::new(keys));
+        state.endpoints = Arc::new(endpoints);
+        true
+    }
+
+    /// Has an earlier answer replaced by this one, for a process that starts while the issuer does not answer.
+    async fn store(&self, answer: &Answer) {
+        let Some(Archive { store, site }) = &self.archive else { return };
+        let is_small = answer.configuration.len() <= STORED && answer.keys.len() <= STORED;
+        if !is_small {
+            return;
+        }
+        let received = self.lock().since;
+        let (configuration, keys) = (answer.configuration.to_vec(), answer.keys.to_vec());
+        let answer = IssuerAnswer { configuration, keys, received };
+        let issuer = &self.site.issuer;
+        let stored = store.keep_issuer_answer(*site, issuer, &answer, received - self.kept).await;
+        if let Err(error) = stored {
+            tracing::warn!(issuer, error = chain(&error), "the keys of an issuer are not stored");
+        }
     }
 
     fn note(&self, answer: Result<(Keys, Endpoints), String>) {
@@ -249,19 +341,15 @@ fn age(then: Timestamp, now: Timestamp) -> SignedDuration {
 }
 
 impl Site {
-    async fn ask(&self) -> Result<(Keys, Endpoints), String> {
+    async fn ask(&self) -> Result<Answer, String> {
         let published = self.get(&self.discovery_url).await?;
         let configuration: Configuration = serde_json::from_slice(&published)
             .map_err(|_| "it publishes no OpenID configuration".to_owned())?;
         if configuration.issuer != self.issuer {
             return Err("its OpenID configuration names another issuer".to_owned());
         }
-        let keys =
-            Keys::parse(&self.get(&configuration.jwks_uri).await?).map_err(|error| error.to_string())?;
-        if keys.count() == 0 {
-            return Err("it publishes no key of a supported type".to_owned());
-        }
-        Ok((keys, Endpoints::parse(&published)))
+        let keys = self.get(&configuration.jwks_uri).await?;
+        Ok(Answer { configuration: published, keys })
     }
 
     /// One answer, of this very address: redirects are not followed.

@@ -22,6 +22,8 @@ pub(crate) enum Mode {
     Serves,
     /// It takes the request and says nothing.
     Hangs,
+    /// It answers once it serves again, by the keys that it has then.
+    Waits,
     /// It fails.
     Fails,
     /// It sends whoever asks elsewhere.
@@ -215,10 +217,16 @@ impl Issuer {
                 continue;
             }
             let is_keys = request[..read].starts_with(b"GET /keys ");
-            let (mode, keys) = {
+            {
                 let mut state = self.lock();
                 let ends_early = matches!(state.mode, Mode::Another | Mode::InTheClear);
                 state.asked += usize::from(is_keys != ends_early);
+            }
+            while is_keys && self.lock().mode == Mode::Waits {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            let (mode, keys) = {
+                let state = self.lock();
                 (state.mode.clone(), state.keys.to_string())
             };
             let url = &self.url;
@@ -237,7 +245,7 @@ impl Issuer {
                 Mode::Another => configuration("https://issuer.test", &at),
                 Mode::InTheClear => configuration(url, "http://127.0.0.1:9/keys"),
                 _ if !is_keys => configuration(url, &at),
-                Mode::Serves => answer("200 OK", &keys),
+                Mode::Serves | Mode::Waits => answer("200 OK", &keys),
                 Mode::Page => answer("200 OK", "<html>"),
                 Mode::Fails => answer("503 Service Unavailable", ""),
                 Mode::Redirects(to) => {

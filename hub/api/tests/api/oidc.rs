@@ -237,6 +237,92 @@ async fn keys_that_change_are_asked_for_and_not_at_the_will_of_tokens() -> Resul
 }
 
 #[tokio::test]
+async fn keys_that_rotate_while_requests_wait_for_them() -> Result<()> {
+    let (site, old, new) = (Site::new().await?, SigningKey::new("old")?, SigningKey::new("new")?);
+    let issuer = Issuer::start(&[&old]).await?;
+    let hub = Trusting::new(&site, json!([trusted(&issuer)])).await?;
+    let claims = hub.claims(&issuer);
+    let number = |jti: usize| {
+        let mut claims = claims.clone();
+        claims["jti"] = json!(jti.to_string());
+        claims
+    };
+    hub.user(&old.sign(&number(0))?).await?;
+    issuer.turn(Mode::Waits);
+    hub.clock.by(REST);
+    let tokens = (1..20).map(|jti| new.sign(&number(jti))).collect::<Result<Vec<_>>>()?;
+    let waiting = join_all(tokens.iter().map(|token| hub.user(token)));
+    let meanwhile = async {
+        eventually("the keys are asked for", PATIENCE, || async {
+            ensure!(issuer.asked() == 2, "asked {} times", issuer.asked());
+            Ok(())
+        })
+        .await?;
+        // Nobody with a key that is known waits for the others.
+        hub.user(&old.sign(&number(20))?).await?;
+        issuer.publish(&[&new]);
+        issuer.turn(Mode::Serves);
+        anyhow::Ok(())
+    };
+    let (users, meanwhile) = tokio::join!(waiting, meanwhile);
+    meanwhile?;
+    for user in users {
+        ensure!(user?["username"] == "oidc:jane");
+    }
+    hub.refused(&old.sign(&number(21))?).await.context("a key that was taken back serves")?;
+    ensure!(issuer.asked() == 2, "asked {} times", issuer.asked());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_hub_that_starts_while_an_issuer_is_down_knows_its_keys_for_a_day() -> Result<()> {
+    let (site, key, other) = (Site::new().await?, SigningKey::new("one")?, SigningKey::new("one")?);
+    let issuer = Issuer::start(&[&key]).await?;
+    let first = Trusting::new(&site, json!([trusted(&issuer)])).await?;
+    let mut claims = first.claims(&issuer);
+    claims["exp"] = json!(first.clock.now().as_second() + 48 * 3600);
+    let token = key.sign(&claims)?;
+    first.user(&token).await?;
+    let mut connection = site.database.connect().await?;
+    let (keys, received) = eventually("the keys are stored", PATIENCE, || async {
+        let mut connection = site.database.connect().await?;
+        let stored = sqlx::query_as("SELECT keys, received_at::text FROM issuer_answer WHERE issuer = $1");
+        let row: (Vec<u8>, String) = stored.bind(&issuer.url).fetch_one(&mut connection).await?;
+        Ok(row)
+    })
+    .await?;
+    for mode in [Mode::Hangs, Mode::Fails] {
+        issuer.turn(mode.clone());
+        let again = Trusting::new(&site, json!([trusted(&issuer)])).await?;
+        let begin = Instant::now();
+        again.user(&token).await.with_context(|| format!("{mode:?}"))?;
+        ensure!(begin.elapsed() < Duration::from_secs(4), "it waits for an issuer that {mode:?}");
+        again.refused(&other.sign(&claims)?).await?;
+    }
+    // They are of the issuer as the operator's file has it.
+    let mut changed = trusted(&issuer);
+    changed["issuer"]["discoveryURL"] = json!(format!("{}/elsewhere", issuer.url));
+    Trusting::new(&site, json!([changed])).await?.refused(&token).await?;
+    // Whoever writes the database puts in none of his own, and makes none last.
+    for change in [
+        "UPDATE issuer_answer SET keys = convert_to(replace(convert_from(keys, 'UTF8'), '\"one\"', '\"two\"'), 'UTF8')",
+        "UPDATE issuer_answer SET received_at = received_at + interval '1 hour'",
+    ] {
+        sqlx::query(change).execute(&mut connection).await?;
+        let again = Trusting::new(&site, json!([trusted(&issuer)])).await?;
+        again.refused(&token).await.context(change)?;
+        let back = sqlx::query("UPDATE issuer_answer SET keys = $1, received_at = $2::timestamptz");
+        back.bind(&keys).bind(&received).execute(&mut connection).await?;
+    }
+    let last = Trusting::new(&site, json!([trusted(&issuer)])).await?;
+    last.user(&token).await.context("as it was")?;
+    let old = Trusting::new(&site, json!([trusted(&issuer)])).await?;
+    old.clock.by(SignedDuration::from_hours(25));
+    old.refused(&token).await.context("a day later")?;
+    Ok(())
+}
+
+#[tokio::test]
 async fn while_an_issuer_is_down_its_tokens_go_on_for_a_day() -> Result<()> {
     let (site, key, other) = (Site::new().await?, SigningKey::new("one")?, SigningKey::new("two")?);
     let issuer = Issuer::start(&[&key]).await?;

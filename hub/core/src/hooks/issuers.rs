@@ -66,7 +66,7 @@ impl Issuers {
             is_told: false,
             places: Arc::clone(&self.places),
         };
-        let publisher = Publisher::new(site, &self.clock, KEPT);
+        let publisher = Publisher::new(site, &self.clock, KEPT, None);
         if known.len() >= REMEMBERED {
             known.retain(|_, publisher| !publisher.is_idle());
         }

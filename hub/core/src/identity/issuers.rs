@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
 use roadstead_hub_store::TokenHash;
-use roadstead_model::chain;
+use roadstead_model::{Digest, chain};
 use roadstead_oidc::{Configuration, Keys, Refusal, Token, TokenError, TrustedIssuer, User};
 use roadstead_outbound::{Client, ClientError, Guard, Host, Policy, Purpose, Rule, Target};
 use tokio::sync::Semaphore;
@@ -17,7 +17,7 @@ use url::Url;
 use crate::context::Context;
 use crate::identity::Identity;
 use crate::identity::tokens::{MOST_REFUSED, Memory, REMEMBERED, Room};
-use crate::publisher::{NoKeys, Publisher, Site};
+use crate::publisher::{Archive, NoKeys, Publisher, Site};
 use crate::{HubError, Outbound};
 
 /// Keys are asked for again when they are older.
@@ -54,7 +54,8 @@ impl Issuers {
                 is_told: true,
                 places: Arc::clone(&places),
             };
-            Publisher::new(site, &context.clock, KEPT)
+            let archive = Archive { store: context.store.clone(), site: site_of(issuer) };
+            Publisher::new(site, &context.clock, KEPT, Some(archive))
         };
         Self {
             publishers: configuration.issuers().iter().map(publisher).collect(),
@@ -225,6 +226,13 @@ impl Told {
         self.lines += 1;
         Some(std::mem::take(&mut self.untold))
     }
+}
+
+/// Of an issuer, where it is asked, and who may vouch for it: what is stored of one is of no other, and of none that the operator has
+/// changed.
+fn site_of(issuer: &TrustedIssuer) -> Digest {
+    let authority = issuer.certificate_authority().unwrap_or_default();
+    Digest::of([issuer.url(), &issuer.discovery_url(), authority].join("\n").as_bytes())
 }
 
 /// What an issuer is asked with. Its own address was chosen by the operator, so no other flag is needed for it; whatever else it names
