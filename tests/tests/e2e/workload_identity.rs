@@ -16,7 +16,7 @@ const KEY: &str = "arn:aws:kms:eu-central-1:111122223333:key/1234abcd-12ab-34cd-
 const ROLE: &str = "arn:aws:iam::111122223333:role/reader-of-keys";
 
 /// Encrypts a Secret by the real sops, which asks the services as their owner.
-fn encrypt(setup: &HubSetup, services: &KeyServices, text: &str) -> Result<String> {
+async fn encrypt(setup: &HubSetup, services: &KeyServices, text: &str) -> Result<String> {
     let path = setup.folder().join("secret.yaml");
     std::fs::write(&path, text)?;
     let mut command = Command::new(clients()?.join("bin/sops"));
@@ -27,7 +27,9 @@ fn encrypt(setup: &HubSetup, services: &KeyServices, text: &str) -> Result<Strin
         ("AWS_SECRET_ACCESS_KEY", "s"),
         ("AWS_EC2_METADATA_DISABLED", "true"),
     ];
-    let done = command.envs(variables).output().context("start sops")?;
+    command.envs(variables);
+    // The services answer on this thread.
+    let done = tokio::task::spawn_blocking(move || command.output()).await?.context("start sops")?;
     ensure!(done.status.success(), "sops: {}", String::from_utf8_lossy(&done.stderr));
     Ok(String::from_utf8(done.stdout)?)
 }
@@ -54,7 +56,7 @@ async fn aws_is_asked_by_a_token_of_a_service_account() -> Result<()> {
     let plain = format!(
         "apiVersion: v1\nkind: Secret\nmetadata:\n  name: token\n  namespace: {ns}\nstringData:\n  token: {value}\n"
     );
-    let files = Commit::new().file("secret.yaml", encrypt(&fleet.setup, &services, &plain)?);
+    let files = Commit::new().file("secret.yaml", encrypt(&fleet.setup, &services, &plain).await?);
     fleet.repository("app", &files).await?;
 
     // Nothing comes of an account that is not there, or has no identity, or one that is none.
@@ -146,7 +148,7 @@ async fn git_does_not_choose_a_service_account_of_the_hub() -> Result<()> {
     let decryption = ["decryption: {provider: sops, serviceAccountName: keys}"];
     let files = Commit::new()
         .file("parent/child.yaml", kustomization("child", "app", "./child", &decryption))
-        .file("child/secret.yaml", encrypt(&fleet.setup, &services, &plain)?);
+        .file("child/secret.yaml", encrypt(&fleet.setup, &services, &plain).await?);
     fleet.repository("app", &files).await?;
     let account = format!("serviceAccount: {{name: deployer, namespace: {ns}}}");
     let parent = kustomization("parent", "app", "./parent", &[&account, &format!("targetNamespace: {ns}")]);
