@@ -147,6 +147,17 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = SopsMacArg::Verify)]
     pub(crate) sops_mac: SopsMacArg,
 
+    /// Allow spec.decryption.serviceAccountName, by which a Kustomization has AWS, Azure, Google or Vault asked for its keys as a service account
+    /// of its namespace on the hub: whoever may write Kustomizations there may use the identity of each of them. Those services have to
+    /// trust --service-account-issuer
+    #[arg(long, env = "ROADSTEAD_OBJECT_LEVEL_WORKLOAD_IDENTITY")]
+    pub(crate) object_level_workload_identity: bool,
+
+    /// Where the Vaults of --allow-key-service and VAULT_ADDR take tokens of such service accounts, for the role NAMESPACE_NAME, such as
+    /// auth/jwt/login; without this flag they are not asked by them
+    #[arg(long, value_name = "PATH", requires = "object_level_workload_identity")]
+    pub(crate) decryption_vault_login: Option<String>,
+
     /// After which time what an agent sees to stand as it was applied is reconciled all the same, such as 24h; each a little sooner or
     /// later, and none sooner than its own interval
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = positive)]

@@ -103,6 +103,14 @@ impl KeyServices {
         self.locked().web_identities.clone()
     }
 
+    /// The newest session that STS gave out.
+    ///
+    /// # Errors
+    /// When it gave out none.
+    pub fn session(&self) -> Result<String> {
+        self.locked().sessions.last().cloned().context("no session was given out")
+    }
+
     fn locked(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -317,7 +317,8 @@ pub struct Decryption {
     /// The Secret that holds the private keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<LocalObjectReference>,
-    /// The service account whose cloud identity unwraps keys.
+    /// The service account of the hub, in the namespace of this object, whose identities at key services unwrap keys for which the Secret has no
+    /// credentials. Needs the hub's flag --object-level-workload-identity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_account_name: Option<String>,
     /// Where the Secret is looked up: on the Hub only, or in the Cluster only, so that neither key nor plaintext reaches the hub. Defaults

@@ -149,6 +149,7 @@ pub(crate) fn kustomization(spec: &Value, found: &mut References<'_>) {
     }
     found.local(KindId::ConfigMap, &spec["kubeConfig"]["configMapRef"]["name"]);
     found.local(KindId::Secret, &spec["decryption"]["secretRef"]["name"]);
+    found.local(KindId::ServiceAccount, &spec["decryption"]["serviceAccountName"]);
     for from in items(&spec["postBuild"]["substituteFrom"]) {
         let kind = if from["kind"] == "ConfigMap" { KindId::ConfigMap } else { KindId::Secret };
         found.local(kind, &from["name"]);

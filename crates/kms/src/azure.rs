@@ -32,6 +32,8 @@ const DOMAINS: [&str; 7] = [
     "managedhsm.azure.cn",
     "managedhsm.usgovcloudapi.net",
 ];
+/// For whom tokens of others are that Entra takes.
+const FEDERATED: &str = "api://AzureADTokenExchange";
 const AUTHORITY: &str = "https://login.microsoftonline.com";
 const METADATA: &str = "http://169.254.169.254/metadata/identity/oauth2/token";
 const METADATA_PATIENCE: Duration = Duration::from_secs(3);
@@ -152,7 +154,7 @@ async fn access_token(
     }
     let (request, most) = match credential {
         AzureCredential::Application { tenant, client_id, proof, authority } => {
-            (application(tenant, client_id, proof, authority.as_ref(), resource)?, PER_KEY)
+            (application(tenant, client_id, proof, authority.as_ref(), resource).await?, PER_KEY)
         }
         AzureCredential::Managed { client_id, endpoint } => {
             (managed(client_id.as_deref(), endpoint.as_ref(), resource)?, METADATA_PATIENCE)
@@ -169,7 +171,7 @@ async fn access_token(
     Ok(token.access_token)
 }
 
-fn application(
+async fn application(
     tenant: &str,
     client_id: &str,
     proof: &AzureProof,
@@ -202,7 +204,7 @@ fn application(
             let unusable = |why| format!("the client certificate is unusable: {why}");
             Some(signed.map_err(|why| ServiceError::Credential(unusable(why)))?)
         }
-        AzureProof::Federated(source) => Some(token::read(source)?),
+        AzureProof::Federated(source) => Some(token::read(source, FEDERATED).await?),
     };
     if let Some(assertion) = assertion {
         form.append_pair("client_assertion_type", "urn:ietf:params:oauth:client-assertion-type:jwt-bearer");

@@ -1,6 +1,9 @@
 //! What unlocks key services: of a decryption Secret, of the operator, of whoever types.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
 
 use crate::address::Address;
 use roadstead_outbound::Secret;
@@ -60,6 +63,14 @@ pub enum TokenSource {
     File(PathBuf),
     /// Here.
     Text(Secret),
+    /// Made when it is needed.
+    Made(Arc<dyn MakesTokens>),
+}
+
+/// Who makes tokens when they are needed, for an audience each.
+pub trait MakesTokens: Send + Sync {
+    /// A token for this audience; or why there is none, in words that hold nothing secret.
+    fn token<'t>(&'t self, audience: &'t str) -> BoxFuture<'t, Result<Secret, String>>;
 }
 
 /// For AWS KMS.

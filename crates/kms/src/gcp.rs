@@ -111,7 +111,7 @@ async fn access_token(
     }
     let request = match credential {
         GcpCredential::Token(token) => return Ok(token.clone()),
-        GcpCredential::Federated { audience, token, .. } => exchange(audience, token, allowed)?,
+        GcpCredential::Federated { audience, token, .. } => exchange(audience, token, allowed).await?,
         GcpCredential::Instance { endpoint } => {
             let url = match endpoint {
                 Some(endpoint) => endpoint.join(METADATA_PATH)?,
@@ -159,12 +159,12 @@ fn form(url: &Url, fields: &[(&str, &str)]) -> Result<Request, ServiceError> {
     Ok(Request::new(Method::POST, url.clone()).with_body("application/x-www-form-urlencoded", body))
 }
 
-fn exchange(audience: &str, token: &TokenSource, allowed: &Allowed) -> Result<Request, ServiceError> {
+async fn exchange(audience: &str, token: &TokenSource, allowed: &Allowed) -> Result<Request, ServiceError> {
     let url = match &allowed.gcp_sts {
         Some(address) => address.join("/v1/token")?,
         None => fixed("https://sts.googleapis.com/v1/token")?,
     };
-    let token = token::read(token)?;
+    let token = token::read(token, audience).await?;
     let fields = [
         ("grant_type", "urn:ietf:params:oauth:grant-type:token-exchange"),
         ("audience", audience),

@@ -48,8 +48,8 @@ mod wrapping;
 pub use address::{Address, Allowed, BadAddress};
 pub use call::Network;
 pub use credentials::{
-    AwsCredential, AzureCredential, AzureProof, Credentials, GcpCredential, HuaweiCredential, TokenSource,
-    VaultCredential, VaultProof,
+    AwsCredential, AzureCredential, AzureProof, Credentials, GcpCredential, HuaweiCredential, MakesTokens,
+    TokenSource, VaultCredential, VaultProof,
 };
 pub use entries::{EntryError, Imported, import};
 pub use environment::{BadVariable, Environment};

@@ -9,9 +9,11 @@ use roadstead_outbound::Secret;
 /// Of a token's file.
 const BYTES: u64 = 64 << 10;
 
-pub(crate) fn read(source: &TokenSource) -> Result<Secret, ServiceError> {
+/// The token, which is for this audience where it is made for it.
+pub(crate) async fn read(source: &TokenSource, audience: &str) -> Result<Secret, ServiceError> {
     let path = match source {
         TokenSource::Text(token) => return Ok(token.clone()),
+        TokenSource::Made(maker) => return maker.token(audience).await.map_err(ServiceError::Credential),
         TokenSource::File(path) => path,
     };
     let unreadable = |why: &dyn std::fmt::Display| {

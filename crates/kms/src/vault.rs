@@ -183,7 +183,8 @@ impl Login<'_> {
         }
         let path = path(self.path)
             .ok_or_else(|| ServiceError::Credential("the path of the login is not valid".to_owned()))?;
-        let jwt = token::read(self.jwt)?;
+        // No other server may use it.
+        let jwt = token::read(self.jwt, &name).await?;
         let url = self.address.join(&format!("/v1/{path}"))?;
         let body = Zeroizing::new(json!({ "role": self.role, "jwt": jwt.expose() }).to_string().into_bytes());
         let request = request(url, body, credential)?;

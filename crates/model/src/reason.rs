@@ -88,6 +88,8 @@ reasons! {
     DatabaseRestored,
     /// This namespace may not do that.
     AccessDenied,
+    /// The operator has not allowed this field.
+    FeatureGateDisabled,
     /// An event could not be sent, or not be taken.
     NotificationDispatchFailed,
     /// The type of a Provider is not one that this version sends to.

@@ -37,7 +37,7 @@ use tokio::sync::Semaphore;
 use crate::clock::Clock;
 use crate::clusters::Sessions;
 use crate::context::Context;
-use crate::identity::AccessRules;
+use crate::identity::{AccessRules, Authenticator};
 use crate::meters::Meters;
 use crate::objects::Objects;
 use crate::remotes::Remotes;
@@ -64,6 +64,8 @@ pub struct Delivery {
     remotes: Arc<Remotes>,
     lenient_substitutions: bool,
     sops_mac: SopsMac,
+    account_identities: bool,
+    identity: Arc<Authenticator>,
     full_interval: Duration,
     guard: Option<Guard>,
     meters: Arc<Meters>,
@@ -77,6 +79,7 @@ pub struct Delivery {
 impl Delivery {
     pub(crate) fn new(
         context: &Context,
+        identity: &Arc<Authenticator>,
         access: &Arc<AccessRules>,
         objects: &Arc<Objects>,
         sessions: &Arc<Sessions>,
@@ -93,6 +96,8 @@ impl Delivery {
             remotes: Arc::clone(remotes),
             lenient_substitutions: context.options.lenient_substitutions,
             sops_mac: context.options.sops_mac,
+            account_identities: context.options.object_level_workload_identity,
+            identity: Arc::clone(identity),
             full_interval: context.options.full_reconcile_interval,
             guard: context.options.guard.clone(),
             meters: Arc::clone(&context.meters),

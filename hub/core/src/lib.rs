@@ -95,6 +95,10 @@ pub struct HubOptions {
     pub lenient_substitutions: bool,
     /// What happens to encrypted files whose MACs do not fit.
     pub sops_mac: SopsMac,
+    /// Whether `spec.decryption.serviceAccountName` is allowed.
+    pub object_level_workload_identity: bool,
+    /// Where Vaults take tokens of such accounts: the path of a login.
+    pub decryption_vault_login: Option<String>,
     /// The key services that credentials of decryption Secrets may go to, besides the clouds' own.
     pub key_services: roadstead_kms::Allowed,
     /// What an agent sees to stand as it was applied is looked at by a reconciliation once in so long all the same.
@@ -197,6 +201,8 @@ impl Default for HubOptions {
             no_cross_namespace_refs: false,
             lenient_substitutions: false,
             sops_mac: SopsMac::default(),
+            object_level_workload_identity: false,
+            decryption_vault_login: None,
             key_services: roadstead_kms::Allowed::default(),
             full_reconcile_interval: Duration::from_secs(24 * 3600),
             guard: Some(roadstead_model::Guard::default()),
@@ -299,7 +305,8 @@ impl Hub {
         let generators = Arc::new(Generators::new(&context, &access, &objects, &sources));
         let remotes = Arc::new(Remotes::new(&context, &sources));
         let builds = Arc::new(Builds::new(&context, &quarantine));
-        let delivery = Arc::new(Delivery::new(&context, &access, &objects, &sessions, &builds, &remotes));
+        let delivery =
+            Arc::new(Delivery::new(&context, &identity, &access, &objects, &sessions, &builds, &remotes));
         let hooks = Arc::new(Hooks::new(&context, &access, &audit));
         let notify = Arc::new(Notifier::new(&context, &access, &objects));
         let views = Arc::new(Views::new(&context, &sessions, &builds));

@@ -121,7 +121,7 @@ async fn lookups(fleet: &Fleet, name: &str) -> Result<Value> {
 }
 
 /// All memory of a process that can be read.
-fn memory(id: u32) -> Result<Vec<u8>> {
+pub(crate) fn memory(id: u32) -> Result<Vec<u8>> {
     use std::os::unix::fs::FileExt as _;
     let maps = std::fs::read_to_string(format!("/proc/{id}/maps"))?;
     let file = std::fs::File::open(format!("/proc/{id}/mem"))?;

@@ -143,7 +143,7 @@ async fn what_cannot_be_changed_is_recreated_by_force() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_not_there_yet_is_refused_by_name() -> Result<()> {
+async fn what_the_operator_did_not_allow_is_refused_by_name() -> Result<()> {
     let fleet = Fleet::start("refused").await?;
     let space = fleet.cluster.namespace("refused").await?;
     fleet.repository("app", &Commit::new().file("map.yaml", config_map(space.name(), "map", "one"))).await?;
@@ -155,7 +155,10 @@ async fn what_is_not_there_yet_is_refused_by_name() -> Result<()> {
             &["decryption: {provider: sops, serviceAccountName: keys}"],
         ))
         .await?;
-    let message = "spec.decryption.serviceAccountName is not supported by this version of Roadstead; nothing was applied";
-    fleet.fails("kustomization/app", "BuildFailed", &[message]).await?;
+    let message = "to use spec.decryption.serviceAccountName for decryption authentication please enable the \
+                   ObjectLevelWorkloadIdentity feature gate";
+    fleet
+        .fails("kustomization/app", "FeatureGateDisabled", &[message, "--object-level-workload-identity"])
+        .await?;
     fleet.cluster.has_word(space.name(), "map", None).await
 }

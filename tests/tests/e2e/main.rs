@@ -68,4 +68,5 @@ mod variables;
 mod verify;
 mod versions;
 mod workers;
+mod workload_identity;
 mod wrapped_keys;

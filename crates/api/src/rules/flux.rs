@@ -31,6 +31,7 @@ pub(super) fn kustomization(spec: &Value, verdict: &mut Verdict) {
         &[
             "clusterRef.name",
             "decryption.secretRef.name",
+            "decryption.serviceAccountName",
             "dependsOn[].name",
             "kubeConfig.configMapRef.name",
             "kubeConfig.secretRef.name",

@@ -19,6 +19,8 @@ use crate::token;
 use roadstead_outbound::Secret;
 use roadstead_signing::{AwsKeys, Scope};
 
+/// For whom tokens of others are that STS takes.
+const AUDIENCE: &str = "sts.amazonaws.com";
 const FORM: &str = "application/x-www-form-urlencoded";
 const VERSION: &str = "2011-06-15";
 /// What sessions of assumed roles are called.
@@ -93,7 +95,7 @@ impl Identities<'_> {
         source: &TokenSource,
         session: &str,
     ) -> Result<(AwsKeys, Duration), ServiceError> {
-        let token = token::read(source)?;
+        let token = token::read(source, AUDIENCE).await?;
         let values = [("RoleArn", role), ("RoleSessionName", session), ("WebIdentityToken", token.expose())];
         self.ask_sts(&self.sts_request(form("AssumeRoleWithWebIdentity", &values))?).await
     }
@@ -130,7 +132,7 @@ impl Identities<'_> {
         let mut request = Request::new(Method::GET, url.url().clone());
         request.metadata = true;
         if let Some(source) = authorization {
-            request = request.with_secret("authorization", token::read(source)?.expose())?;
+            request = request.with_secret("authorization", token::read(source, "").await?.expose())?;
         }
         given(&self.calls.send(&request, |_| false).await?)
     }

@@ -5,6 +5,8 @@
 //! cluster. A master key of the hub's stays here: what an agent is sent are the data keys of its build's objects, joined with a
 //! dispatch when it is sent and stored nowhere.
 
+mod account;
+mod holder;
 mod services;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +16,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use roadstead_api::{KindId, Lookup, Reference};
 use roadstead_finish::{Finished, named};
-use roadstead_hub_store::{BuiltGroup, Stored};
+use roadstead_hub_plan::Denial;
+use roadstead_hub_store::BuiltGroup;
 use roadstead_kms::{AskedOnce, Keys, KnownKeys};
 use roadstead_model::{ClusterUid, Decrypt, Digest, DispatchSpec, GivenKey, Group, Reason};
 use roadstead_places::Place;
@@ -24,6 +27,8 @@ use serde_json::Value;
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
+use self::holder::Holder;
+pub(super) use self::holder::is_by_account;
 pub(super) use self::services::KeyServices;
 use self::services::UNWRAPPING;
 use crate::HubError;
@@ -52,6 +57,8 @@ const NEAR: usize = 2;
 pub(crate) struct Decryption {
     /// The Secret with the master keys; none where the spec names none.
     pub(crate) secret: Option<String>,
+    /// The service account of the hub by whose identities key services are asked; none where the spec names none.
+    pub(crate) account: Option<String>,
     /// The namespace of the cluster where it is looked up.
     pub(crate) namespace: String,
     /// Where alone it is looked up; none where it is the hub, and then the cluster.
@@ -82,8 +89,8 @@ struct Wrapped {
 
 /// Where the master keys are.
 enum MasterKeys {
-    /// In this Secret of the hub.
-    Hub(Stored),
+    /// On the hub.
+    Hub(Box<Holder>),
     /// Not on the hub; why that is so.
     Elsewhere(String),
 }
@@ -148,18 +155,18 @@ impl Delivery {
             Ok(lenient) => lenient,
             Err(why) => return failed(why),
         };
-        let Some(secret) = &decryption.secret else {
+        let Some(shown) = decryption.shown() else {
             return if any {
                 failed(NO_SECRET.to_owned())
             } else {
                 Ok(Ok(ChildKeys::Elsewhere(NO_SECRET.to_owned())))
             };
         };
-        let found = match self.master_keys(seen, cluster, decryption, secret, by).await? {
+        let found = match self.master_keys(seen, cluster, decryption, shown, by).await? {
             Ok(MasterKeys::Hub(found)) => found,
             Ok(MasterKeys::Elsewhere(why)) => {
                 for group in groups.iter_mut().filter(|group| is_encrypted(group)) {
-                    group.decrypt = Some(decryption.by(secret, None, lenient));
+                    group.decrypt = Some(decryption.by(shown, None, lenient));
                 }
                 return Ok(Ok(ChildKeys::Elsewhere(why)));
             }
@@ -170,16 +177,16 @@ impl Delivery {
         for group in groups.iter_mut() {
             let Some(of_group) = wrapped_of(built, group.objects) else { continue };
             wrapped.extend(parsed(of_group)?);
-            group.decrypt = Some(decryption.by(secret, Some(identity(&found)), lenient));
+            group.decrypt = Some(decryption.by(shown, Some(found.identity()), lenient));
         }
-        let keys = match self.key_services.keys(&found) {
+        let keys = match self.keys_of(&found) {
             Ok(keys) => Arc::new(keys),
             Err(why) => return failed(why),
         };
         if let (_, Some(why)) = self.unwrap(&found, Arc::clone(&keys), wrapped).await? {
             return failed(why);
         }
-        let (known, by) = (Arc::clone(&self.key_services.known), identity(&found));
+        let (known, by) = (Arc::clone(&self.key_services.known), found.identity());
         Ok(Ok(ChildKeys::Held { keys, known, by, lenient }))
     }
 
@@ -206,13 +213,13 @@ impl Delivery {
             Ok(lenient) => lenient,
             Err(why) => return failed(why),
         };
-        let Some(secret) = &decryption.secret else { return lacks(NO_SECRET) };
-        let found = match self.master_keys(seen, cluster, &decryption, secret, by).await? {
+        let Some(shown) = decryption.shown() else { return lacks(NO_SECRET) };
+        let found = match self.master_keys(seen, cluster, &decryption, shown, by).await? {
             Ok(MasterKeys::Hub(found)) => found,
             Ok(MasterKeys::Elsewhere(why)) => return lacks(&why),
             Err(refused) => return Ok(Err(refused)),
         };
-        let keys = match self.key_services.keys(&found) {
+        let keys = match self.keys_of(&found) {
             Ok(keys) => Arc::new(keys),
             Err(why) => return failed(why),
         };
@@ -228,8 +235,16 @@ impl Delivery {
         let given = serde_json::to_value(&given)
             .map_err(|error| HubError::Internal(format!("data keys cannot be serialized: {error}")))?;
         // Whether files whose MACs do not fit are decrypted decides what comes of it, too.
-        let identity = format!("{}{}", identity(&found), if lenient { "/lenient" } else { "" });
+        let identity = format!("{}{}", found.identity(), if lenient { "/lenient" } else { "" });
         Ok(Ok(Given { need: Need::Keys(inputs.to_vec()), found: Some(given), identity }))
+    }
+
+    /// What of it the operator has to allow first.
+    pub(super) fn gated(&self, decryption: Option<Decryption>) -> Option<Denial> {
+        let message = "to use spec.decryption.serviceAccountName for decryption authentication please enable the \
+                       ObjectLevelWorkloadIdentity feature gate in the controller: start the hub with --object-level-workload-identity";
+        let is_gated = decryption?.account.is_some() && !self.account_identities;
+        is_gated.then(|| Denial { reason: Reason::FeatureGateDisabled, message: message.to_owned() })
     }
 
     /// Whether files whose MACs do not fit are decrypted; or why that cannot be.
@@ -261,6 +276,10 @@ impl Delivery {
             Ok(place) => place,
             Err(why) => return failed(why),
         };
+        if let Some(account) = &decryption.account {
+            let held = self.keys_of_account(seen, place, decryption.secret.as_deref(), account, by).await?;
+            return Ok(held.map(|held| MasterKeys::Hub(Box::new(held))));
+        }
         let namespace = &seen.stored.namespace;
         let reference =
             Reference { kind: KindId::Secret, namespace: namespace.clone(), name: secret.to_owned() };
@@ -271,7 +290,7 @@ impl Delivery {
             return if place == Some(Lookup::Hub) { failed(why) } else { Ok(Ok(MasterKeys::Elsewhere(why))) };
         };
         Ok(match passed_on(seen, KindId::Secret, secret) {
-            Ok(()) => Ok(MasterKeys::Hub(found)),
+            Ok(()) => Ok(MasterKeys::Hub(Box::new(Holder::of_secret(found)))),
             Err(why) => Err((Reason::AccessDenied, format!("{why} (spec.decryption.secretRef)"))),
         })
     }
@@ -334,15 +353,11 @@ impl Delivery {
         let mut given: BTreeMap<[u8; 32], GivenKey> = BTreeMap::new();
         for group in &spec.groups {
             let Some(Decrypt { secret, on_hub: Some(on_hub), .. }) = &group.decrypt else { continue };
-            let Some(found) = self.store.get(KindId::Secret, &spec.applier.namespace, secret).await? else {
-                continue;
-            };
-            if identity(&found) != *on_hub {
-                continue;
-            }
+            let found = self.holder(&spec.applier.namespace, secret, on_hub).await?;
+            let Some(found) = found.filter(|found| found.identity() == *on_hub) else { continue };
             let _place = self.place_to_unwrap(&found).await;
             let Some(wrapped) = self.store.wrapped_keys(group.objects).await? else { continue };
-            let Ok(keys) = self.key_services.keys(&found) else { continue };
+            let Ok(keys) = self.keys_of(&found) else { continue };
             let (keys, _) = self.unwrap(&found, Arc::new(keys), parsed(&wrapped)?).await?;
             given.extend(keys.into_iter().map(|given| (*given.wrapped.as_bytes(), given)));
         }
@@ -350,19 +365,20 @@ impl Delivery {
     }
 
     /// One of few places to unwrap data keys in.
-    async fn place_to_unwrap(&self, secret: &Stored) -> Place {
-        self.key_services.places.take(&secret.namespace, &secret.namespace).await
+    async fn place_to_unwrap(&self, holder: &Holder) -> Place {
+        let namespace = holder.namespace();
+        self.key_services.places.take(namespace, namespace).await
     }
 
     /// Unwraps data keys, up to the first that does not open, and says why it does not. What was unwrapped by the same Secret before is not
     /// asked for again. To be called by whoever holds a place for it.
     async fn unwrap(
         &self,
-        secret: &Stored,
+        holder: &Holder,
         keys: Arc<Keys>,
         wrapped: Vec<Wrapped>,
     ) -> Result<(Vec<GivenKey>, Option<String>), HubError> {
-        let (by, known) = (identity(secret), Arc::clone(&self.key_services.known));
+        let (by, known) = (holder.identity(), Arc::clone(&self.key_services.known));
         let until = Instant::now() + UNWRAPPING;
         let work = tokio::task::spawn_blocking(move || {
             let keys = AskedOnce { keys: &keys, known: &known, by: &by, until };
@@ -380,6 +396,11 @@ impl Delivery {
 }
 
 impl Decryption {
+    /// What is named in messages about where the keys are, and in dispatches: the Secret, or the account where there is none.
+    fn shown(&self) -> Option<&str> {
+        self.secret.as_deref().or(self.account.as_deref())
+    }
+
     fn by(&self, secret: &str, on_hub: Option<String>, lenient: bool) -> Decrypt {
         Decrypt { namespace: self.namespace.clone(), secret: secret.to_owned(), on_hub, lenient }
     }

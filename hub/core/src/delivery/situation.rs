@@ -129,6 +129,7 @@ impl Delivery {
             matches!(&last, Some(Attempted { state: AttemptState::Finished { succeeded: true, .. }, .. }));
         let standing = self.access.standing(stored, spec, cluster.as_ref()).await?;
         let mut denials = self.access.denials_of(&standing, cluster.as_ref()).await?;
+        denials.extend(self.gated(kind.decryption(stored, &standing.home)?));
         let names = self.depends_on(stored, &standing, spec, &mut denials).await?;
         let references = kind.sources(stored)?;
         let (dependencies, cycle, sources) = tokio::try_join!(

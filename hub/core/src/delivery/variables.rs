@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use crate::HubError;
 use crate::delivery::Delivery;
-use crate::delivery::decryption::{ChildKeys, decrypt_children};
+use crate::delivery::decryption::{ChildKeys, decrypt_children, is_by_account};
 use crate::delivery::render::{identity, passed_on};
 use crate::delivery::seen::SeenApplier;
 
@@ -222,7 +222,10 @@ pub(super) fn lookups(spec: &DispatchSpec, found: &[FoundVariables]) -> Vec<Look
         LookedUp { kind, name: from.name.clone(), location }
     };
     let mut all: Vec<LookedUp> = named.flat_map(|substitute| &substitute.from).map(looked_up).collect();
-    let keys = spec.groups.iter().filter_map(|group| group.decrypt.as_ref()).map(|decrypt| {
+    let of_secret =
+        |decrypt: &&roadstead_model::Decrypt| !decrypt.on_hub.as_deref().is_some_and(is_by_account);
+    let decrypts = spec.groups.iter().filter_map(|group| group.decrypt.as_ref()).filter(of_secret);
+    let keys = decrypts.map(|decrypt| {
         let is_it = |one: &FoundVariables| one.kind == VariablesKind::Secret && one.name == decrypt.secret;
         let location = match &decrypt.on_hub {
             Some(_) => Some(Lookup::Hub),

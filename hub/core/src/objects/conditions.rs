@@ -30,7 +30,7 @@ pub(crate) const PAUSED: &str = "Paused";
 pub(crate) const WATCHED: &str = "Watched";
 
 /// Reasons for which trying again is of no use.
-const STALLS: [Reason; 2] = [Reason::AccessDenied, Reason::InvalidCELExpression];
+const STALLS: [Reason; 3] = [Reason::AccessDenied, Reason::FeatureGateDisabled, Reason::InvalidCELExpression];
 
 /// Whether a reconciliation with this outcome is not tried again by itself, as Flux has it.
 pub(crate) fn is_stalled(ready: ConditionStatus, reason: Reason) -> bool {

@@ -188,6 +188,8 @@ pub async fn on_change(
             let users = users(tx, object, PipelineRole::Applier).await?;
             tx.enqueue(Queue::Applier, &users).await?;
         }
+        // By whose identities keys are unwrapped.
+        KindId::ServiceAccount => wake_rendered(tx, object).await?,
         KindId::Secret => {
             wake_rendered(tx, object).await?;
             // Whether it is one, and for whom, is looked at then.

@@ -142,6 +142,7 @@ impl Applier for Kustomizations {
         let spec = stored.decode::<Kustomization>()?.spec;
         Ok(spec.decryption.map(|decryption| Decryption {
             secret: decryption.secret_ref.map(|secret| secret.name),
+            account: decryption.service_account_name.filter(|name| !name.is_empty()),
             namespace: home.to_owned(),
             location: decryption.location,
             lenient: decryption.mac.map(|mac| mac == MacCheck::Warn),
@@ -309,16 +310,11 @@ fn unsupported(spec: &KustomizationSpec) -> Option<String> {
     let fetched = KindId::of_role(PipelineRole::Source).filter(|kind| kind.get().reconciled);
     let fetched = fetched.map(|kind| kind.get().kind).collect::<Vec<_>>().join(", ");
     let of_other_sources = format!("spec.sourceRef.kind other than one of {fetched}");
-    let by_account =
-        spec.decryption.as_ref().is_some_and(|decryption| decryption.service_account_name.is_some());
-    let fields = [
-        ("spec.decryption.serviceAccountName", by_account),
-        (of_other_sources.as_str(), !is_fetched(spec.source_ref.kind)),
-    ];
-    let (field, _) = fields.into_iter().find(|(_, set)| *set)?;
-    Some(format!(
-        "{field} is not supported by this version of Roadstead; nothing was applied. Remove it to go on"
-    ))
+    (!is_fetched(spec.source_ref.kind)).then(|| {
+        format!(
+            "{of_other_sources} is not supported by this version of Roadstead; nothing was applied. Remove it to go on"
+        )
+    })
 }
 
 fn is_fetched(kind: SourceKind) -> bool {

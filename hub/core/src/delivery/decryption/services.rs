@@ -6,7 +6,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use roadstead_hub_store::Stored;
-use roadstead_kms::{Allowed, Imported, Keys, KnownKeys, Network};
+use roadstead_kms::{Allowed, Credentials, Imported, Keys, KnownKeys, Network};
 use roadstead_places::Places;
 use tokio::runtime::Handle;
 use zeroize::Zeroizing;
@@ -26,6 +26,8 @@ pub(in super::super) struct KeyServices {
     allowed: Allowed,
     pub(super) places: Places,
     pub(super) known: Arc<KnownKeys>,
+    /// Where Vaults take tokens of service accounts.
+    pub(super) vault_login: Option<String>,
 }
 
 impl KeyServices {
@@ -36,16 +38,19 @@ impl KeyServices {
             allowed: options.key_services.clone(),
             places: fair_places(PLACES),
             known: Arc::default(),
+            vault_login: options.decryption_vault_login.clone(),
         }
     }
 
-    /// The keys of a Secret of the hub; or which of its entries is none, for a condition. It has no other credentials: nobody's files
-    /// are opened by what is the hub's own.
-    pub(super) fn keys(&self, secret: &Stored) -> Result<Keys, String> {
+    /// The keys of a Secret of the hub, and of a service account for key services for which the Secret has nothing; or which entry of the
+    /// Secret is none, for a condition. There are no other credentials: nobody's files are opened by what is the hub's own.
+    pub(super) fn keys(&self, secret: Option<&Stored>, of_account: Credentials) -> Result<Keys, String> {
         let mut imported = Imported::default();
-        let entries =
-            secret.secret.iter().flat_map(|data| data.keys().map(move |name| (name, data.expose(name))));
-        for (name, value) in entries {
+        let held = secret.and_then(|stored| Some((stored, stored.secret.as_ref()?)));
+        let entries = held
+            .iter()
+            .flat_map(|(stored, data)| data.keys().map(move |name| (*stored, name, data.expose(name))));
+        for (secret, name, value) in entries {
             let bytes =
                 value.and_then(|value| BASE64.decode(value).ok()).map(Zeroizing::new).unwrap_or_default();
             imported.add(name, &bytes).map_err(|error| {
@@ -55,6 +60,7 @@ impl KeyServices {
                 )
             })?;
         }
+        imported.credentials = std::mem::take(&mut imported.credentials).or(of_account);
         Ok(Keys::new(imported, self.allowed.clone(), Arc::clone(&self.network), Handle::current()))
     }
 }
