@@ -100,8 +100,8 @@ impl Type {
     }
 
     /// What is either of the two.
-    fn or(self, other: Self) -> Self {
-        if self == other { self } else { Self::Dyn }
+    fn or(self, other: &Self) -> Self {
+        if self == *other { self } else { Self::Dyn }
     }
 
     fn is_number(&self) -> bool {
@@ -191,12 +191,12 @@ impl<'a> Types<'a> {
                 if !yes.fits(&no) {
                     return Err(TypeProblem::Overload { operator: "_?_:_", left: yes, right: no });
                 }
-                yes.or(no)
+                yes.or(&no)
             }
             Node::Operator(operator, pair) => self.operator(*operator, pair)?,
             Node::OptionalOr { operands, unwrap } => {
                 let (first, other) = (self.of(&operands[0])?.element(), self.of(&operands[1])?);
-                if *unwrap { first.or(other) } else { Type::optional(first.or(other.element())) }
+                if *unwrap { first.or(&other) } else { Type::optional(first.or(&other.element())) }
             }
             Node::Call { function, arguments } => {
                 let mut types = Vec::with_capacity(arguments.len());
@@ -222,7 +222,7 @@ impl<'a> Types<'a> {
             let found = if may_be_none { found.element() } else { found };
             common = Some(match common {
                 None => found,
-                Some(common) => found.or(common),
+                Some(common) => found.or(&common),
             });
         }
         Ok(common.unwrap_or(Type::Dyn))

@@ -160,7 +160,7 @@ mod tests {
 
     use super::*;
 
-    fn kinds(annotations: Value) -> Result<Vec<&'static str>, String> {
+    fn kinds(annotations: &Value) -> Result<Vec<&'static str>, String> {
         let object = json!({ "metadata": { "annotations": annotations } });
         let account = Stored::new(KindId::ServiceAccount, "apps", "keys", Timestamp::UNIX_EPOCH, object);
         named(&account, &TokenSource::Text(Secret::new("t".into())), None).map(|found| found.kinds())
@@ -173,9 +173,9 @@ mod tests {
             AWS_ROLE: "arn:aws:iam::111122223333:role/path/keys", GCP_PROVIDER: provider,
             GCP_ACCOUNT: "a@p.iam.gserviceaccount.com", AZURE_TENANT: "1-2", AZURE_CLIENT: "3-4",
         });
-        assert_eq!(kinds(all).unwrap(), ["kms", "azure_kv", "gcp_kms"]);
-        assert_eq!(kinds(json!({})).unwrap(), [""; 0]);
-        assert_eq!(kinds(json!({ AZURE_CLIENT: "3-4", GCP_ACCOUNT: "a@b.c" })).unwrap(), [""; 0]);
+        assert_eq!(kinds(&all).unwrap(), ["kms", "azure_kv", "gcp_kms"]);
+        assert_eq!(kinds(&json!({})).unwrap(), [""; 0]);
+        assert_eq!(kinds(&json!({ AZURE_CLIENT: "3-4", GCP_ACCOUNT: "a@b.c" })).unwrap(), [""; 0]);
         for (key, bad) in [
             (AWS_ROLE, "keys"),
             (AWS_ROLE, "arn:aws:iam::1:user/x"),
@@ -185,7 +185,7 @@ mod tests {
             (GCP_ACCOUNT, "a/b@c"),
             (AZURE_TENANT, "../x"),
         ] {
-            let error = kinds(json!({ key: bad })).unwrap_err();
+            let error = kinds(&json!({ key: bad })).unwrap_err();
             assert!(error.contains(key) && error.contains("apps/keys"), "{error}");
         }
     }
