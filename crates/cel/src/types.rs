@@ -52,15 +52,17 @@ pub enum TypeProblem {
     #[error("undefined field '{0}'")]
     UndefinedField(String),
     /// An operator does not take values of these types.
-    #[error("found no matching overload for '{operator}' applied to '({left}, {right})'")]
+    #[error("found no matching overload for '{operator}' applied to '({})'", listed(.operands))]
     Overload {
         /// The operator.
         operator: &'static str,
-        /// What stands on its left.
-        left: Type,
-        /// What stands on its right.
-        right: Type,
+        /// What it is applied to.
+        operands: Vec<Type>,
     },
+}
+
+fn listed(types: &[Type]) -> String {
+    types.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 impl Type {
@@ -186,10 +188,13 @@ impl<'a> Types<'a> {
             }
             Node::Negate(operand) => self.of(operand)?,
             Node::If(three) => {
-                self.of(&three[0])?;
+                let condition = self.of(&three[0])?;
                 let (yes, no) = (self.of(&three[1])?, self.of(&three[2])?);
-                if !yes.fits(&no) {
-                    return Err(TypeProblem::Overload { operator: "_?_:_", left: yes, right: no });
+                if !condition.fits(&Type::Bool) || !yes.fits(&no) {
+                    return Err(TypeProblem::Overload {
+                        operator: "_?_:_",
+                        operands: vec![condition, yes, no],
+                    });
                 }
                 yes.or(&no)
             }
@@ -265,7 +270,7 @@ impl<'a> Types<'a> {
             _ => true,
         };
         if !fits {
-            return Err(TypeProblem::Overload { operator: operator.name(), left, right });
+            return Err(TypeProblem::Overload { operator: operator.name(), operands: vec![left, right] });
         }
         Ok(match operator {
             Operator::Add | Operator::Subtract | Operator::Multiply | Operator::Divide | Operator::Modulo => {
@@ -450,6 +455,7 @@ mod tests {
             ),
             ("'a' + 1 == 'b'", "found no matching overload for '_+_' applied to '(string, int)'"),
             ("user.username > 1", "found no matching overload for '_>_' applied to '(string, int)'"),
+            ("1 == 1 ? true : 1", "found no matching overload for '_?_:_' applied to '(bool, bool, int)'"),
             ("1 == 1.0", "found no matching overload for '_==_' applied to '(int, double)'"),
         ] {
             assert_eq!(found(text).unwrap_err(), expected, "{text}");

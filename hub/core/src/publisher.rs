@@ -34,8 +34,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) const REST: SignedDuration = SignedDuration::from_secs(10);
 /// Callers that wait for one issuer.
 const WAITING: usize = 64;
-/// Bytes of an issuer's configuration, or of its keys, that are stored.
-const STORED: usize = 64 * 1024;
 
 /// An issuer, and how it is asked for its keys.
 pub(crate) struct Publisher {
@@ -250,11 +248,11 @@ impl Publisher {
             drop(place);
             let said = asked.unwrap_or_else(|_| Err("it did not answer in time".to_owned()));
             let read = said.as_ref().map_err(Clone::clone).and_then(Answer::read);
-            let is_good = read.is_ok();
+            let good = said.ok().filter(|_| read.is_ok());
             publisher.note(read);
             drop(answered);
-            if let (true, Ok(said)) = (is_good, &said) {
-                publisher.store(said).await;
+            if let Some(good) = good {
+                publisher.store(good).await;
             }
         });
         Some(answer)
@@ -287,14 +285,10 @@ impl Publisher {
     }
 
     /// Has an earlier answer replaced by this one, for a process that starts while the issuer does not answer.
-    async fn store(&self, answer: &Answer) {
+    async fn store(&self, answer: Answer) {
         let Some(Archive { store, site }) = &self.archive else { return };
-        let is_small = answer.configuration.len() <= STORED && answer.keys.len() <= STORED;
-        if !is_small {
-            return;
-        }
         let received = self.lock().since;
-        let (configuration, keys) = (answer.configuration.to_vec(), answer.keys.to_vec());
+        let (configuration, keys) = (answer.configuration.into(), answer.keys.into());
         let answer = IssuerAnswer { configuration, keys, received };
         let issuer = &self.site.issuer;
         let stored = store.keep_issuer_answer(*site, issuer, &answer, received - self.kept).await;

@@ -11,6 +11,9 @@ use crate::mac::Row;
 use crate::time::{from_sql, to_sql};
 use crate::{Store, StoreError};
 
+/// Bytes of a configuration, or of keys, that are stored, and that are read back: whoever writes the database may write more.
+const MAX_BYTES: usize = 64 << 10;
+
 /// What an issuer said of itself, as it said it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IssuerAnswer {
@@ -35,12 +38,15 @@ impl Store {
     pub async fn issuer_answer(&self, site: Digest) -> Result<Option<IssuerAnswer>, StoreError> {
         type Found = (Vec<u8>, Vec<u8>, time::OffsetDateTime, Vec<u8>);
         let what = "read what an issuer said";
-        let found: Option<Found> =
-            sqlx::query_as("SELECT configuration, keys, received_at, mac FROM issuer_answer WHERE site = $1")
-                .bind(site.as_bytes().as_slice())
-                .fetch_optional(&self.pool)
-                .await
-                .map_err(StoreError::query(what))?;
+        let found: Option<Found> = sqlx::query_as(
+            "SELECT configuration, keys, received_at, substr(mac, 1, 64) FROM issuer_answer
+                 WHERE site = $1 AND octet_length(configuration) <= $2 AND octet_length(keys) <= $2",
+        )
+        .bind(site.as_bytes().as_slice())
+        .bind(i32::try_from(MAX_BYTES).unwrap_or(i32::MAX))
+        .fetch_optional(&self.pool)
+        .await
+        .map_err(StoreError::query(what))?;
         let Some((configuration, keys, received, mac)) = found else { return Ok(None) };
         if !self.sealer.is_signed(what, &row(site, &configuration, &keys, received), Some(&mac)) {
             return Ok(None);
@@ -48,7 +54,8 @@ impl Store {
         Ok(Some(IssuerAnswer { configuration, keys, received: from_sql(what, received)? }))
     }
 
-    /// Keeps what an issuer said, unless another replica has a newer answer, and forgets those that came before `oldest`.
+    /// Keeps what an issuer said, unless it is larger than 64 KiB or another replica has a newer answer, and forgets the answers
+    /// of other issuers that came before `oldest`.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -59,6 +66,9 @@ impl Store {
         answer: &IssuerAnswer,
         oldest: Timestamp,
     ) -> Result<(), StoreError> {
+        if answer.configuration.len().max(answer.keys.len()) > MAX_BYTES {
+            return Ok(());
+        }
         let received = to_sql(answer.received);
         let mac = self.sealer.sign(&row(site, &answer.configuration, &answer.keys, received));
         sqlx::query(

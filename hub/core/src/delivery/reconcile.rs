@@ -29,6 +29,7 @@ use crate::delivery::seen::{ReconcileTarget, SeenApplier, Sight};
 use crate::delivery::traces::{self, Ended};
 use crate::objects::conditions::{self, RECONCILING, SUSPENDED};
 use crate::objects::events::{self, DeniedChild};
+use crate::objects::status::WrittenStatus;
 use crate::objects::{status, triggers};
 use crate::{HubError, log};
 
@@ -465,17 +466,14 @@ impl Delivery {
         };
         let attempt = seen.attempt(Some(target), None, AttemptKind::Apply, now);
         tx.record_failed_reconciliation(&attempt, &outcome).await?;
-        let is_news = !denied.is_empty()
-            && !events::is_known(&mut tx, &stored, "Warning", reason, &outcome.message).await?;
         let revision = target.revision.to_string();
         let request = seen.situation.request.clone();
-        seen.write_status(&mut tx, &mut stored, now, |status, generation| {
+        let written = seen.write_status(&mut tx, &mut stored, now, |status, generation| {
             status.last_attempted_revision = Some(revision);
             status.last_handled_reconcile_at = request.or(status.last_handled_reconcile_at.take());
             set_ready(status, ConditionStatus::False, reason, &message, generation, now);
-        })
-        .await?;
-        if is_news {
+        });
+        if written.await?.is_some_and(|written| written.is_news) {
             events::on_denied_children(&mut tx, &stored, &denied).await?;
         }
         tx.commit().await?;
@@ -619,7 +617,7 @@ impl Delivery {
     ) -> Result<bool, HubError> {
         let mut tx = self.store.begin().await?;
         let Some(mut stored) = seen.unchanged(&mut tx).await? else { return Ok(false) };
-        let changed = seen.write_status(&mut tx, &mut stored, now, change).await?;
+        let changed = seen.write_status(&mut tx, &mut stored, now, change).await?.is_some();
         if changed {
             tx.commit().await?;
         }
@@ -627,14 +625,14 @@ impl Delivery {
     }
 }
 
-/// Changes a Kustomization's status in `tx`. False where nothing changed; then nothing is written.
+/// Changes a Kustomization's status in `tx`. None where nothing changed; then nothing is written.
 pub(crate) async fn write_status(
     tx: &mut Tx,
     stored: &mut Stored,
     suspended: bool,
     now: Timestamp,
     change: impl FnOnce(&mut ApplierStatus, i64) + Send,
-) -> Result<bool, HubError> {
+) -> Result<Option<WrittenStatus>, HubError> {
     let written = status::write::<AnyApplier>(tx, stored, now, |status, generation| {
         let status = &mut status.applier;
         if !suspended {
@@ -642,7 +640,7 @@ pub(crate) async fn write_status(
         }
         change(status, generation);
     });
-    Ok(written.await?.is_some())
+    Ok(written.await?)
 }
 
 /// Sets Ready with what follows from it; and the generation that was processed where it went through, or is not tried again by

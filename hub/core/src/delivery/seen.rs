@@ -19,6 +19,7 @@ use crate::delivery::pins::WantedRevision;
 use crate::delivery::reconcile::write_status;
 use crate::delivery::situation::Gathered;
 use crate::identity::access::Standing;
+use crate::objects::status::WrittenStatus;
 
 /// An applier, and what of its source is to be fetched for it.
 pub(super) struct Sight {
@@ -187,7 +188,7 @@ impl SeenApplier {
         stored: &mut Stored,
         now: Timestamp,
         change: impl FnOnce(&mut ApplierStatus, i64) + Send,
-    ) -> Result<bool, HubError> {
+    ) -> Result<Option<WrittenStatus>, HubError> {
         write_status(tx, stored, self.situation.suspended, now, change).await
     }
 

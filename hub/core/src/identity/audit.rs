@@ -172,16 +172,18 @@ impl AuditLog {
         }
     }
 
-    /// Writes entries one by one. Of those that the database does not take, the first one's error is returned.
+    /// Writes entries one by one. Of those that the database does not take, the first one's error is returned; where it goes away
+    /// meanwhile, what is left waits for the next time.
     async fn write_each(&self, entries: Vec<AuditEntry>) -> Result<(), HubError> {
         let mut failed = Ok(());
-        for entry in entries {
-            if let Err(error) = self.store.note(std::slice::from_ref(&entry)).await {
-                if error.outage().is_some() {
-                    self.refusals.put_back(vec![entry]);
-                }
-                failed = failed.and(Err(error.into()));
+        let mut entries = entries.into_iter();
+        while let Some(entry) = entries.next() {
+            let Err(error) = self.store.note(std::slice::from_ref(&entry)).await else { continue };
+            if error.outage().is_some() {
+                self.refusals.put_back([entry].into_iter().chain(entries).collect());
+                return Err(error.into());
             }
+            failed = failed.and(Err(error.into()));
         }
         failed
     }

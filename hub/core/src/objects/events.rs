@@ -35,19 +35,20 @@ const NAME: usize = 200;
 /// Events that are dropped in one unit of work.
 const BATCH: i64 = 500;
 
-/// Notes what the Ready condition says now, where that is news. Progress is none: it would be half of all events.
+/// Notes what the Ready condition says now, where that is news. Progress is none: it would be half of all events. Gives whether it was
+/// not said before, as far as Events are kept.
 pub(crate) async fn on_ready(
     tx: &mut Tx,
     about: &Stored,
     before: &[Condition],
     after: &[Condition],
     now: Timestamp,
-) -> Result<(), StoreError> {
-    let Some(is) = ready(after) else { return Ok(()) };
+) -> Result<bool, StoreError> {
+    let Some(is) = ready(after) else { return Ok(false) };
     let same = ready(before)
         .is_some_and(|was| (&was.status, &was.reason, &was.message) == (&is.status, &is.reason, &is.message));
     if same || is.reason == Reason::Progressing.as_str() {
-        return Ok(());
+        return Ok(false);
     }
     // As in Flux: whoever waits for others is not what is wrong.
     let waits = is.reason == Reason::DependencyNotReady.as_str();
@@ -66,21 +67,22 @@ pub(crate) async fn note(
     message: &str,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    note_condition(tx, about, None, (type_, reason, message), now).await
+    note_condition(tx, about, None, (type_, reason, message), now).await.map(drop)
 }
 
-/// Notes what a condition says now: that it is met ends failures of which this condition told, and nothing else does.
+/// Notes what a condition says now: that it is met ends failures of which this condition told, and nothing else does. Gives whether the
+/// Event is new.
 pub(crate) async fn note_condition(
     tx: &mut Tx,
     about: &Stored,
     condition: Option<&'static str>,
     (type_, reason, message): (&str, &str, &str),
     now: Timestamp,
-) -> Result<(), StoreError> {
+) -> Result<bool, StoreError> {
     let namespace = if about.namespace.is_empty() { DEFAULT_NAMESPACE } else { about.namespace.as_str() };
     // Nothing new may come into a namespace that is being emptied.
     if tx.hold_namespace(namespace).await? != HeldNamespace::Open {
-        return Ok(());
+        return Ok(false);
     }
     if let Some(news) = news(about, type_, reason, message, now) {
         tx.tell(NewsItem { condition, ..news });
@@ -119,27 +121,16 @@ pub(crate) async fn note_condition(
         if reason == Reason::AccessDenied.as_str() {
             tx.note(&refusal(about, message)).await?;
         }
-        return Ok(());
+        return Ok(true);
     }
-    let Some(before) = tx.get(KindId::Event, namespace, &name).await? else { return Ok(()) };
+    let Some(before) = tx.get(KindId::Event, namespace, &name).await? else { return Ok(false) };
     let mut again = before.clone();
     let count = before.object["count"].as_i64().unwrap_or(1).saturating_add(1);
     again.object["count"] = count.into();
     again.object["lastTimestamp"] = Time(now).to_string().into();
     managers::note_hub(Some(&before), &mut again, now);
-    tx.put(again).await
-}
-
-/// Whether this was noted before, and is still kept.
-pub(crate) async fn is_known(
-    tx: &mut Tx,
-    about: &Stored,
-    type_: &str,
-    reason: Reason,
-    message: &str,
-) -> Result<bool, StoreError> {
-    let name = name(about, type_, reason.as_str(), message);
-    Ok(tx.get(KindId::Event, &about.namespace, &name).await?.is_some())
+    tx.put(again).await?;
+    Ok(false)
 }
 
 /// An object of a build that its applier may not write on the hub.
@@ -157,22 +148,22 @@ impl DeniedChild {
     }
 }
 
-/// Puts on record each object of its build that an applier may not write on the hub: beside the entry of the Event that names the
-/// first of them.
+/// Puts each object of its build that an applier may not write on the hub into the audit log, beside the entry for the applier itself,
+/// which names the first of them. To be called where the Event that says so is new.
 pub(crate) async fn on_denied_children(
     tx: &mut Tx,
     about: &Stored,
     denied: &[DeniedChild],
 ) -> Result<(), StoreError> {
-    let who = refused(about);
+    let who = reconciles_as(about);
     for child in denied.iter().take(MAX_DENIED) {
         let entry = audit::about(&who, "patch", child.kind, &child.namespace, &child.name);
-        tx.note(&refused_to(entry, &child.why)).await?;
+        tx.note(&refused(entry, &child.why)).await?;
     }
     let more = denied.len().saturating_sub(MAX_DENIED);
     if more > 0 {
         let entry = audit::about(&who, "reconcile", about.kind, &about.namespace, &about.name);
-        tx.note(&refused_to(entry, &format!("{more} more objects of its build were refused"))).await?;
+        tx.note(&refused(entry, &format!("{more} more objects of its build were refused"))).await?;
     }
     Ok(())
 }
@@ -180,12 +171,12 @@ pub(crate) async fn on_denied_children(
 /// The audit log's entry of an object that was refused something when the hub reconciled it. An applier is refused by the name by which it
 /// writes, with the revision that it tried last; other objects are reconciled as the hub.
 fn refusal(about: &Stored, message: &str) -> AuditEntry {
-    let entry = audit::about(&refused(about), "reconcile", about.kind, &about.namespace, &about.name);
-    refused_to(entry, message)
+    let entry = audit::about(&reconciles_as(about), "reconcile", about.kind, &about.namespace, &about.name);
+    refused(entry, message)
 }
 
-/// As whom an object was refused something.
-fn refused(about: &Stored) -> Identity {
+/// As whom an object is reconciled.
+fn reconciles_as(about: &Stored) -> Identity {
     if !about.kind.is_applier() {
         return Identity::hub();
     }
@@ -194,7 +185,7 @@ fn refused(about: &Stored) -> Identity {
     Identity::applier(&about.applier_ref(), revision.unwrap_or_default())
 }
 
-fn refused_to(entry: AuditEntry, why: &str) -> AuditEntry {
+fn refused(entry: AuditEntry, why: &str) -> AuditEntry {
     let mut entry = AuditEntry { outcome: AuditOutcome::Refused, detail: why.to_owned(), ..entry };
     audit::shorten(&mut entry);
     entry

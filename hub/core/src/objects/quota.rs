@@ -49,19 +49,16 @@ pub(crate) async fn has_room(
     source: Option<ResourceUid>,
     bytes: u64,
 ) -> Result<Result<bool, String>, HubError> {
-    let mut used = None;
+    let mut quotas = Vec::new();
     for name in store.names(KindId::ResourceQuota, namespace, MOST_QUOTAS).await? {
-        let Some(quota) = store.get(KindId::ResourceQuota, namespace, &name).await? else { continue };
-        let Some(limit) = quota.decode::<ResourceQuota>()?.spec.artifact_bytes() else { continue };
-        let already = match used {
-            Some(already) => already,
-            None => *used.insert(store.artifact_bytes(namespace, source).await?),
-        };
-        if let Err(why) = fits(&name, already, bytes, limit) {
-            return Ok(Err(why));
-        }
+        quotas.extend(store.get(KindId::ResourceQuota, namespace, &name).await?);
     }
-    Ok(Ok(used.is_some()))
+    let limits = byte_limits(&quotas)?;
+    if limits.is_empty() {
+        return Ok(Ok(false));
+    }
+    let used = store.artifact_bytes(namespace, source).await?;
+    Ok(fits(&limits, used, bytes).map(|()| true))
 }
 
 /// The same in the transaction that makes it the artifact of the source: no other one comes into the namespace until that ends.
@@ -74,29 +71,34 @@ pub(crate) async fn admit_artifact(
     source: ResourceUid,
     bytes: u64,
 ) -> Result<Result<(), String>, HubError> {
-    let mut used = None;
-    for quota in tx.list_locked(KindId::ResourceQuota, namespace).await? {
-        let Some(limit) = quota.decode::<ResourceQuota>()?.spec.artifact_bytes() else { continue };
-        let already = match used {
-            Some(already) => already,
-            None => *used.insert(tx.artifact_bytes(namespace, Some(source)).await?),
-        };
-        if let Err(why) = fits(&quota.name, already, bytes, limit) {
-            return Ok(Err(why));
-        }
+    let quotas = tx.list_locked(KindId::ResourceQuota, namespace).await?;
+    let limits = byte_limits(&quotas)?;
+    if limits.is_empty() {
+        return Ok(Ok(()));
     }
-    Ok(Ok(()))
+    let used = tx.artifact_bytes(namespace, Some(source)).await?;
+    Ok(fits(&limits, used, bytes))
 }
 
-/// Whether an artifact fits into what a quota leaves.
-fn fits(quota: &str, already: u64, bytes: u64, limit: u64) -> Result<(), String> {
-    if already.saturating_add(bytes) <= limit {
-        return Ok(());
+/// The quotas that limit the bytes of artifacts, by their names, and to how many.
+fn byte_limits(quotas: &[Stored]) -> Result<Vec<(&str, u64)>, StoreError> {
+    let mut limits = Vec::new();
+    for quota in quotas {
+        let limit = quota.decode::<ResourceQuota>()?.spec.artifact_bytes();
+        limits.extend(limit.map(|limit| (quota.name.as_str(), limit)));
     }
-    Err(format!(
-        "exceeded quota: {quota}, requested: {ARTIFACT_BYTES}={bytes}, used: {ARTIFACT_BYTES}={already}, limited: \
-         {ARTIFACT_BYTES}={limit}"
-    ))
+    Ok(limits)
+}
+
+/// Whether an artifact fits into what is left; else which quota has no room for it.
+fn fits(limits: &[(&str, u64)], used: u64, bytes: u64) -> Result<(), String> {
+    match limits.iter().find(|(_, limit)| used.saturating_add(bytes) > *limit) {
+        None => Ok(()),
+        Some((quota, limit)) => Err(format!(
+            "exceeded quota: {quota}, requested: {ARTIFACT_BYTES}={bytes}, used: {ARTIFACT_BYTES}={used}, limited: \
+             {ARTIFACT_BYTES}={limit}"
+        )),
+    }
 }
 
 impl Objects {

@@ -38,6 +38,8 @@ pub(crate) trait HasStatus: Typed {
 pub(crate) struct WrittenStatus {
     /// Where its users are processed again: those that were known when it was written.
     pub(crate) users: Option<Vec<ResourceUid>>,
+    /// What Ready says now was not said before, as far as Events are kept.
+    pub(crate) is_news: bool,
 }
 
 /// Changes an object's status in `tx`; `change` is given the object's generation. None where nothing changed; then nothing is
@@ -56,10 +58,10 @@ pub(crate) async fn write<K: HasStatus>(
     }
     managers::set_status(stored, &status, now)?;
     tx.put(stored.clone()).await?;
-    events::on_ready(tx, stored, K::conditions(&before), K::conditions(&status), now).await?;
+    let is_news = events::on_ready(tx, stored, K::conditions(&before), K::conditions(&status), now).await?;
     let whom = K::concerned(&before, &status, stored.generation);
     let (namespace, name) = (&stored.namespace, &stored.name);
-    let mut written = WrittenStatus::default();
+    let mut written = WrittenStatus { is_news, ..WrittenStatus::default() };
     if whom != Whom::default() {
         let concerned = tx.concerned(stored.kind, namespace, name, whom).await?;
         tx.enqueue(Queue::Applier, &concerned.users).await?;

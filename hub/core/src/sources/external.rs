@@ -39,7 +39,7 @@ pub(super) struct Naming {
     pub(super) users: Option<Vec<ResourceUid>>,
 }
 
-/// That a quota of the namespace has no room for an artifact.
+/// The refusal of an artifact for which a quota of the namespace has no room.
 pub(super) fn forbidden(stored: &Stored, why: &str) -> HubError {
     HubError::Forbidden(format!("{} is forbidden: {why}", named(stored.kind.get(), &stored.name)))
 }
@@ -48,7 +48,7 @@ impl Sources {
     /// Makes it the artifact that the status names. `stored` was read in `tx`; `is_kept`: the artifact is its own already.
     ///
     /// # Errors
-    /// [`HubError::Forbidden`] where no quota of the namespace has room for it.
+    /// [`HubError::Forbidden`] where a quota of the namespace has no room for it.
     pub(super) async fn name_artifact(
         &self,
         tx: &mut Tx,

@@ -1,6 +1,7 @@
 //! Who may deploy where, and what a build may do on the hub: each test is an attack by somebody who can push to one repository.
 
 use anyhow::{Context as _, Result, bail, ensure};
+use jiff::Timestamp;
 use roadstead_api::KindId;
 use roadstead_hub_core::sources::FetchPlan;
 use roadstead_sources::AttemptError;
@@ -385,6 +386,9 @@ async fn each_object_of_a_build_that_is_refused_is_on_record_once() -> Result<()
     for _ in 0..3 {
         is_denied(&site, "app", &["and 3 more"]).await?;
     }
+    // It is still the same refusal once its Event is no longer kept.
+    site.hub.objects.drop_old_events(Timestamp::MAX).await?;
+    is_denied(&site, "app", &["and 3 more"]).await?;
     let said: Vec<(String, String)> = sqlx::query_as(
         "SELECT name, detail FROM audit WHERE outcome = 'refused' AND verb = 'patch' AND kind = 'Kustomization'
            AND namespace = 'team-a' AND username LIKE 'system:roadstead:kustomization:team-a:app@%' ORDER BY name",
