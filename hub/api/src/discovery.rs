@@ -12,6 +12,10 @@ use crate::render::accepted;
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 const STATUS_VERBS: [&str; 3] = ["get", "patch", "update"];
 
+/// Where definitions of further kinds would be. There are none, and discovery does not speak of them; kubectl asks all the same
+/// before it creates an object of a kind that cannot be patched (a SubjectAccessReview, say), to know who checks its fields.
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
 /// Every (group, version) that is served, stored kinds first.
 fn served() -> impl Iterator<Item = (&'static str, &'static str)> {
     let stored = KINDS.iter().flat_map(|kind| kind.versions).map(|version| (version.group, version.name));
@@ -20,7 +24,7 @@ fn served() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 /// The paths that [`answer`] knows.
 pub(crate) fn paths() -> Vec<String> {
-    let mut paths: Vec<String> = ["/version", "/api", "/apis", "/api/v1"].map(str::to_owned).into();
+    let mut paths: Vec<String> = ["/version", "/api", "/apis", "/api/v1", DEFINITIONS].map(str::to_owned).into();
     for group in groups() {
         paths.push(format!("/apis/{group}"));
         paths.extend(versions(group).into_iter().map(|version| format!("/apis/{group}/{version}")));
@@ -43,6 +47,9 @@ pub(crate) fn answer(path: &str, headers: &HeaderMap) -> Option<Response> {
             "groups": groups().into_iter().map(group).collect::<Vec<_>>(),
         }),
         "/api/v1" => resources("", "v1")?,
+        DEFINITIONS => json!({
+            "kind": "CustomResourceDefinitionList", "apiVersion": "apiextensions.k8s.io/v1", "metadata": {}, "items": [],
+        }),
         _ => {
             let mut segments = path.strip_prefix("/apis/")?.split('/');
             let name = segments.next().filter(|name| groups().contains(name))?;
