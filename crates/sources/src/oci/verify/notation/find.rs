@@ -17,7 +17,7 @@ impl Attempt<'_> {
         image: Digest,
         trust: &NotationTrust,
     ) -> Result<Proof, OciError> {
-        let scopes = scope::of_url(&self.request.url, Some(&self.wire.name));
+        let scopes = scope::of_url(&self.request.url, &self.wire.name);
         let Some(statement) = trust.statement_of(&scopes) else {
             let named = scopes.last().map(String::as_str).unwrap_or_default();
             let detail = format!(

@@ -25,6 +25,8 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use policy::Statement;
 
+use crate::oci::name::RepositoryName;
+
 /// The Secret's entry that holds the policy.
 const POLICY: &str = "trustpolicy.json";
 /// Certificates of one Secret: each is compared with each of a chain.
@@ -68,11 +70,13 @@ impl NotationTrust {
         Ok(Self { statements, certificates })
     }
 
-    /// Whether artifacts of the repository with this URL need no signature: the level is `skip`.
+    /// Whether artifacts of the repository with this URL need no signature: the level is `skip`. Never of what is not a URL of one,
+    /// since which scope that is in is not known.
     #[must_use]
     pub fn skips(&self, url: &str) -> bool {
-        let scopes = scope::of_url(url, None);
-        self.statement_of(&scopes).is_some_and(Statement::is_skip)
+        let name = RepositoryName::parse(url, false);
+        let statement = name.ok().and_then(|name| self.statement_of(&scope::of_url(url, &name)));
+        statement.is_some_and(Statement::is_skip)
     }
 
     /// What the policy says of a repository that has these names. One that names it counts before one for all.

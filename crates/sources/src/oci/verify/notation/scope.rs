@@ -3,12 +3,9 @@
 use crate::oci::name::RepositoryName;
 
 /// The names of a repository: as its URL has it, and as it is asked for, which is what Flux takes.
-pub(super) fn of_url(url: &str, name: Option<&RepositoryName>) -> Vec<String> {
+pub(super) fn of_url(url: &str, name: &RepositoryName) -> Vec<String> {
     let written = url.strip_prefix("oci://").unwrap_or(url).trim_end_matches('/').to_owned();
-    let parsed = RepositoryName::parse(url, false).ok();
-    let asked = name.or(parsed.as_ref()).map(|name| format!("{}/{}", name.host(), name.path));
-    let mut all = vec![written];
-    all.extend(asked);
+    let mut all = vec![written, format!("{}/{}", name.host(), name.path)];
     all.dedup();
     all
 }

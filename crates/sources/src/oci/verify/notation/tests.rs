@@ -224,7 +224,11 @@ fn docker_has_two_names() {
         assert!(!trust(scope).skips("oci://docker.io/org/other"), "{scope}");
     }
     assert!(trust("registry.example:443/app").skips("oci://registry.example:443/app/"));
-    assert!(!trust("registry.example/app").skips("app"));
+    assert!(trust("*").skips("oci://registry.example/app"));
+    // The name of a chart is not that of its repository, of which the policy may ask for more.
+    for other in ["app", "the chart", "oci://", "https://registry.example/app"] {
+        assert!(!trust("*").skips(other), "{other}");
+    }
 }
 
 #[test]
