@@ -118,13 +118,26 @@ impl Registry {
                 "digest": self.push_blob(repository, chart).await?, "size": chart.len(),
             }],
         });
-        let manifest = manifest.to_string();
-        let url = format!("https://{}/v2/{repository}/manifests/{tag}", self.host());
         let kind = "application/vnd.oci.image.manifest.v1+json";
+        self.push_manifest(repository, tag, kind, manifest.to_string().as_bytes()).await
+    }
+
+    /// Keeps a manifest as it is, at a tag or at its digest; gives its digest.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub async fn push_manifest(
+        &self,
+        repository: &str,
+        reference: &str,
+        kind: &str,
+        manifest: &[u8],
+    ) -> Result<String> {
+        let url = format!("https://{}/v2/{repository}/manifests/{reference}", self.host());
         let (name, password) = LOGIN;
         let put = self.client()?.put(url).basic_auth(name, Some(password)).header("content-type", kind);
-        put.body(manifest.clone()).send().await?.error_for_status()?;
-        Ok(digest(manifest.as_bytes()))
+        put.body(manifest.to_vec()).send().await?.error_for_status()?;
+        Ok(digest(manifest))
     }
 
     /// Pushes a packed chart into a folder of the registry, by the real `helm push`.
@@ -148,7 +161,11 @@ impl Registry {
         Ok(())
     }
 
-    async fn push_blob(&self, repository: &str, bytes: &[u8]) -> Result<String> {
+    /// Keeps a blob as it is; gives its digest.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub async fn push_blob(&self, repository: &str, bytes: &[u8]) -> Result<String> {
         let (client, (name, password)) = (self.client()?, LOGIN);
         let url = format!("https://{}/v2/{repository}/blobs/uploads/", self.host());
         let begun = client.post(url).basic_auth(name, Some(password)).send().await?.error_for_status()?;

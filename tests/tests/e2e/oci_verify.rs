@@ -1,8 +1,11 @@
-//! OCIRepositories that are to be signed: by the real `cosign`, with keys of a Secret, and verified again when those change.
+//! OCIRepositories that are to be signed: by the real `cosign`, with keys of a Secret, or as the real notation signs, and verified again
+//! when the Secret changes.
 
 use anyhow::{Context, Result, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use roadstead_tests::{Fleet, LOGIN, PATIENCE, Registry, eventually, folder};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::oci::{SECRETS, artifact, deployed, fleet, introduce, look, oci_repository, write};
 
@@ -114,6 +117,111 @@ async fn only_what_is_signed_by_a_key_of_the_secret_is_applied() -> Result<()> {
         let source = fleet.get("ocirepository/app").await?;
         ensure!(verdict(&fleet).await?.is_null(), "{source:#}");
         ensure!(source["status"]["observedVerificationKeys"].is_null(), "{source:#}");
+        Ok(())
+    })
+    .await
+}
+
+/// What the real notation signed, where it was made.
+const NOTATION: &str = include_str!("../../../crates/sources/tests/oci/notation/signed.json");
+
+/// Has an artifact of those, with its signature, in a registry; gives its digest.
+async fn bring(registry: &Registry, all: &Value, tag: &str, to: &str) -> Result<String> {
+    let bytes = |digest: &Value| -> Result<(String, Vec<u8>)> {
+        let blob = &all["blobs"][digest.as_str().context("no digest")?];
+        let data = STANDARD.decode(blob["data"].as_str().context("no such blob")?)?;
+        Ok((blob["kind"].as_str().unwrap_or_default().to_owned(), data))
+    };
+    let image = &all["tags"][tag];
+    let list = &all["tags"][format!("sha256-{}", &image.as_str().context("no such tag")?[7..])];
+    let mut manifests = vec![image.clone()];
+    let mut referrers = None;
+    if !list.is_null() {
+        let (kind, index) = bytes(list)?;
+        let read: Value = serde_json::from_slice(&index)?;
+        manifests.extend(read["manifests"].as_array().into_iter().flatten().map(|one| one["digest"].clone()));
+        referrers = Some((kind, index));
+    }
+    for digest in &manifests {
+        let (kind, manifest) = bytes(digest)?;
+        let read: Value = serde_json::from_slice(&manifest)?;
+        for blob in read["layers"].as_array().into_iter().flatten().chain([&read["config"]]) {
+            registry.push_blob("app", &bytes(&blob["digest"])?.1).await?;
+        }
+        let reference = if digest == image { to } else { digest.as_str().unwrap_or_default() };
+        registry.push_manifest("app", reference, &kind, &manifest).await?;
+    }
+    let image = image.as_str().unwrap_or_default().to_owned();
+    if let Some((kind, index)) = referrers {
+        registry.push_manifest("app", &format!("sha256-{}", &image[7..]), &kind, &index).await?;
+    }
+    Ok(image)
+}
+
+#[tokio::test]
+async fn what_notation_signed_is_stored_where_the_policy_takes_it() -> Result<()> {
+    let fleet = fleet("oci-notation").await?;
+    let registry = Registry::start().await?;
+    introduce(&fleet, &registry, LOGIN.1).await?;
+    let all: Value = serde_json::from_str(NOTATION)?;
+    let url = registry.url("app");
+    let policy = |level: &str| {
+        json!({ "version": "1.0", "trustPolicies": [{
+            "name": "own", "registryScopes": [format!("{}/app", registry.host())],
+            "signatureVerification": { "level": level }, "trustStores": ["ca:own"],
+            "trustedIdentities": ["x509.subject: C=DE, ST=Berlin, O=Example\\, Ltd"],
+        }] })
+        .to_string()
+    };
+    let trust = async |policy: &str, certificate: &str| {
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "signers" },
+            "stringData": { "trustpolicy.json": policy, "own.crt": all["certificates"][certificate] },
+        });
+        fleet.apply(&secret.to_string()).await
+    };
+    let at = |tag: &str| {
+        let reference = format!("ref: {{tag: {tag}}}");
+        let verify = "verify: {provider: notation, secretRef: {name: signers}}";
+        oci_repository("app", &url, &[&[reference.as_str(), verify][..], &SECRETS].concat())
+    };
+    let signed = bring(&registry, &all, "cose-es256", "v1").await?;
+    let other = bring(&registry, &all, "jws-ps256", "v2").await?;
+    bring(&registry, &all, "unsigned", "v3").await?;
+
+    fleet.apply(&at("v1")).await?;
+    refused(&fleet, &["public keys secret error", "apps/signers", "not found"]).await?;
+    trust("{}", "root").await?;
+    refused(&fleet, &["provider 'notation'", "apps/signers", "key trustpolicy.json: its version is ''"])
+        .await?;
+    trust(&policy("strict"), "root").await?;
+    eventually("it is verified", PATIENCE, || verified(&fleet, &signed)).await?;
+    let source = fleet.get("ocirepository/app").await?;
+    ensure!(artifact(&source, "revision")? == format!("v1@{signed}"), "{source:#}");
+
+    // Nothing changes but the certificate: another authority is trusted.
+    trust(&policy("strict"), "other").await?;
+    refused(&fleet, &[&signed, "none of its certificates is one that is trusted"]).await?;
+    trust(&policy("audit"), "other").await?;
+    eventually("it is let pass, and not said to be verified", PATIENCE, || async {
+        fleet.ready("ocirepository/app").await?;
+        let verdict = verdict(&fleet).await?;
+        ensure!(verdict.is_null(), "{verdict}");
+        Ok(())
+    })
+    .await?;
+
+    // Without a signature nothing new is stored.
+    trust(&policy("strict"), "root").await?;
+    fleet.apply(&at("v3")).await?;
+    refused(&fleet, &["it is not signed"]).await?;
+    let source = fleet.get("ocirepository/app").await?;
+    ensure!(artifact(&source, "revision")? == format!("v1@{signed}"), "{source:#}");
+    fleet.apply(&at("v2")).await?;
+    eventually("the other one is verified", PATIENCE, || async {
+        fleet.ready("ocirepository/app").await?;
+        let verdict = verdict(&fleet).await?;
+        ensure!(verdict["message"] == format!("verified signature of revision v2@{other}"), "{verdict}");
         Ok(())
     })
     .await

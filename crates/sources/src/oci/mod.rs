@@ -42,7 +42,7 @@ pub use known::KnownRegistry;
 pub use login::{RegistryLogin, RegistryLogins};
 pub(crate) use request::CHART;
 pub use request::{LayerOperation, OciLimits, OciReference, OciRequest};
-pub use verify::{CosignKeys, Verification};
+pub use verify::{CosignKeys, NotationTrust, Verification};
 
 use crate::artifact::Artifact;
 use crate::attempt::{Answer, Body, Desk, Ended, Engine, Limited, MOST_NOTES, Note, Room, Stop, TrustedBy};
@@ -56,6 +56,7 @@ use reader::{Order, Reply};
 use request::revision;
 use tags::Range;
 use unread::Unread;
+use verify::Proof;
 use wire::Wire;
 
 /// An index, one that it leads to, and a manifest.
@@ -142,12 +143,15 @@ impl Attempt<'_> {
         }
         let revision = revision(&target.tag, digest).ok_or_else(|| self.internal("no revision"))?;
         self.desk.answers.push(manifest);
-        self.verify(digest).await?;
+        let proof = self.verify(digest).await?;
         let (layer, metadata) = self.layer(digest, &revision).await?;
-        let is_verified = self.request.verify.is_some();
         let mut fetched = self.bring(&layer, revision, metadata).await?;
         let told = |revision: &Revision| format!("verified signature of revision {revision}");
-        fetched.verified = is_verified.then(|| told(&fetched.revision));
+        match proof {
+            Proof::NotAsked => {}
+            Proof::Proven => fetched.verified = Some(told(&fetched.revision)),
+            Proof::Unproven(why) => fetched.notes.insert(0, Note::Unproven { why }),
+        }
         Ok(Outcome::Fetched(Box::new(fetched)))
     }
 

@@ -26,9 +26,8 @@ impl SourceKind for HelmCharts {
         Reason::ChartPullError
     }
 
-    fn unsupported(&self, stored: &Stored) -> Result<Option<&'static str>, StoreError> {
-        let spec = stored.decode::<HelmChart>()?.spec;
-        Ok(spec.verify.as_ref().and_then(oci::unsupported_verification))
+    fn unsupported(&self, _: &Stored) -> Result<Option<&'static str>, StoreError> {
+        Ok(None)
     }
 
     fn succeeded(&self, _: &Revision, fetched: Option<&Fetched>) -> Option<(Reason, String)> {

@@ -7,7 +7,7 @@ use roadstead_api::source::{
 use roadstead_hub_store::{StoreError, Stored};
 use roadstead_model::{Reason, Revision};
 use roadstead_outbound::Purpose;
-use roadstead_sources::oci::{CosignKeys, LayerOperation, RegistryLogins, Verification};
+use roadstead_sources::oci::{CosignKeys, LayerOperation, NotationTrust, RegistryLogins, Verification};
 use roadstead_sources::{OciReference, OciRequest, Source};
 use serde_json::Value;
 
@@ -108,14 +108,8 @@ fn unsupported(spec: &OciRepositorySpec) -> Option<&'static str> {
         Some(BucketProvider::Gcp) => Some("spec.provider gcp"),
         Some(BucketProvider::Generic) | None => None,
     };
-    let verify = spec.verify.as_ref().and_then(unsupported_verification);
     let account = spec.service_account_name.is_some().then_some("spec.serviceAccountName");
-    verify.or(account).or(provider)
-}
-
-/// The field of `spec.verify` that this version cannot act on.
-pub(super) fn unsupported_verification(verify: &OciVerification) -> Option<&'static str> {
-    (verify.provider == OciVerificationProvider::Notation).then_some("spec.verify.provider notation")
+    account.or(provider)
 }
 
 /// What the status notes of whom is trusted.
@@ -138,6 +132,10 @@ pub(super) fn verification(
     let failed = |provider: &str, why: String| {
         format!("failed to verify the signature using provider '{provider}': {why}")
     };
+    if verify.provider == OciVerificationProvider::Notation {
+        let trust = notation(verify, what, secrets).transpose()?;
+        return Some(trust.map_err(|why| failed("notation", why)));
+    }
     if verify.secret_ref.is_none() {
         let why = "signatures without keys are not supported by this version of Roadstead; name a Secret with the \
                    public keys that are trusted in spec.verify.secretRef";
@@ -154,6 +152,20 @@ pub(super) fn verification(
         return Some(Err(failed("cosign", why)));
     }
     Some(Ok(Verification::Cosign(keys)))
+}
+
+/// Whose signatures of notation count; none where the policy asks for no signature of `what`.
+fn notation(
+    verify: &OciVerification,
+    what: &str,
+    secrets: &SourceSecrets,
+) -> Result<Option<Verification>, String> {
+    let named = verify.secret_ref.as_ref().and(secrets.signers.as_ref());
+    let secret = named.ok_or(
+        "spec.verify.secretRef is not set: name a Secret with trustpolicy.json and the certificates that are trusted",
+    )?;
+    let trust = NotationTrust::of_entries(&secret.entries()).map_err(|why| secret.wrong(&why))?;
+    Ok((!trust.skips(what)).then_some(Verification::Notation(trust)))
 }
 
 fn use_secrets(request: &mut OciRequest, secrets: &SourceSecrets) -> Result<(), String> {

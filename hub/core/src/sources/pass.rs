@@ -11,7 +11,7 @@ use roadstead_budget::PoolName;
 use roadstead_hub_store::{AtRest, Stored, Tx};
 use roadstead_model::{ApplierUid, Queue, Reason, ResourceUid, Revision, chain};
 use roadstead_outbound::{Authority, Refusal};
-use roadstead_sources::{FetchError, Fetched, Outcome, Source};
+use roadstead_sources::{FetchError, Fetched, Note, Outcome, Source};
 use serde_json::{Map, Value};
 use url::Url;
 
@@ -549,6 +549,12 @@ impl Sources {
                 revision = revision.to_string(),
                 "stored artifact"
             );
+        }
+        for note in fetched.iter().flat_map(|fetched| &fetched.notes) {
+            if matches!(note, Note::Unproven { .. }) {
+                let source = format!("{}/{}", job.seen.namespace, job.seen.name);
+                tracing::warn!(target: LOGGER, kind = %job.seen.kind, source, %note, "stored without proof");
+            }
         }
         Ok(())
     }

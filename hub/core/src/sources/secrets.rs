@@ -93,6 +93,13 @@ impl SourceSecret {
         Ok(Some(text))
     }
 
+    /// All that it has, by key, as far as it can be read.
+    pub(super) fn entries(&self) -> Vec<(&str, Vec<u8>)> {
+        let keys = self.data.iter().flat_map(SecretData::keys);
+        let value = |key: &str| STANDARD.decode(self.data.as_ref()?.expose(key)?).ok();
+        keys.filter_map(|key| value(key).map(|bytes| (key, bytes))).collect()
+    }
+
     /// All that it has that is text, by key.
     pub(super) fn texts(&self) -> impl Iterator<Item = (&str, String)> {
         let keys = self.data.iter().flat_map(SecretData::keys);

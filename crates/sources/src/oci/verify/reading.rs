@@ -7,8 +7,9 @@ use roadstead_model::Digest;
 use serde::{Deserialize, Serialize};
 
 use super::bundle::{Bundle, Signed};
-use super::keys::PublicKey;
-use super::{Unfit, Verification, payload, referrers};
+use super::keys::{CosignKeys, PublicKey};
+use super::notation::NotationTrust;
+use super::{Unfit, Verification, notation, payload, referrers};
 use crate::attempt::{AnswerReader, Line};
 use crate::oci::manifest::Descriptor;
 use crate::oci::unread::Unread;
@@ -41,6 +42,12 @@ pub(super) enum Step {
     Payloads,
     /// Whether one of the bundles is signed as it should be.
     Bundles,
+    /// Which of the lists' referrers may be signatures of notation.
+    NotationReferrers,
+    /// Which envelopes the manifests of such have.
+    NotationManifests,
+    /// Whether one of the envelopes is a signature that counts.
+    Envelopes,
     /// Whether one of a manifest's signatures of the old form is one as it should be: the manifest, and its payloads.
     Old,
 }
@@ -52,6 +59,8 @@ pub(crate) enum Reply {
     Listed { found: Vec<Descriptor>, count: usize, why: Vec<String> },
     /// One is as it should be.
     Verified,
+    /// One is of this image, but by nobody who is trusted, which a policy does not insist on.
+    Unproven { why: Vec<String> },
     /// None is, and why.
     Unverified { why: Vec<String> },
 }
@@ -63,12 +72,15 @@ pub(in crate::oci) fn read(order: &Order, line: &Line) -> Result<Reply, Unread> 
         order.image.parse().map_err(|error: roadstead_model::DigestError| internal(error.to_string()))?;
     let answers = Answers { line, count: order.answers, most: order.most };
     match (order.step, &order.trust) {
-        (Step::Referrers, _) => answers.referrers(),
-        (Step::Manifests, _) => answers.manifests(),
+        (Step::Referrers, _) => answers.referrers(referrers::bundles),
+        (Step::NotationReferrers, _) => answers.referrers(notation::reading::signatures),
+        (Step::Manifests, _) => answers.manifests(referrers::bundle),
+        (Step::NotationManifests, _) => answers.manifests(notation::reading::envelope),
         (Step::Payloads, _) => answers.payloads(),
-        (Step::Bundles, Some(trust)) => answers.verify_bundles(&image, trust),
-        (Step::Old, Some(trust)) => answers.verify_old(&image, trust),
-        (Step::Bundles | Step::Old, None) => Err(internal("nobody is trusted".to_owned())),
+        (Step::Bundles, Some(Verification::Cosign(keys))) => answers.verify_bundles(&image, keys),
+        (Step::Old, Some(Verification::Cosign(keys))) => answers.verify_old(&image, keys),
+        (Step::Envelopes, Some(Verification::Notation(trust))) => answers.verify_envelopes(&image, trust),
+        (Step::Bundles | Step::Old | Step::Envelopes, _) => Err(internal("nobody is trusted".to_owned())),
     }
 }
 
@@ -90,10 +102,10 @@ impl Answers<'_> {
         Ok(bytes)
     }
 
-    fn referrers(&self) -> Result<Reply, Unread> {
+    fn referrers(&self, read: fn(&[u8]) -> Result<(Vec<Descriptor>, usize), Unfit>) -> Result<Reply, Unread> {
         let (mut all, mut total, mut why) = (Vec::new(), 0, Whys::default());
         for number in 1..self.count {
-            match referrers::bundles(&self.read(number)?) {
+            match read(&self.read(number)?) {
                 Ok((found, count)) => {
                     all.extend(found);
                     total += count;
@@ -105,11 +117,11 @@ impl Answers<'_> {
         Ok(Reply::Listed { found: all, count: total, why: why.0 })
     }
 
-    fn manifests(&self) -> Result<Reply, Unread> {
+    fn manifests(&self, read: fn(&[u8]) -> Result<Descriptor, Unfit>) -> Result<Reply, Unread> {
         let (mut found, mut why) = (Vec::new(), Whys::default());
         for number in 1..self.count {
-            match referrers::bundle(&self.read(number)?) {
-                Ok(bundle) => found.push(bundle),
+            match read(&self.read(number)?) {
+                Ok(one) => found.push(one),
                 Err(unfit) => why.add(&unfit),
             }
         }
@@ -131,7 +143,14 @@ impl Answers<'_> {
         Ok(Reply::Listed { found, count, why: why.0 })
     }
 
-    fn verify_bundles(&self, image: &Digest, trust: &Verification) -> Result<Reply, Unread> {
+    fn verify_envelopes(&self, image: &Digest, trust: &NotationTrust) -> Result<Reply, Unread> {
+        let manifest = self.read(0)?;
+        let envelopes = (1..self.count).map(|number| self.read(number)).collect::<Result<Vec<_>, _>>()?;
+        let now = jiff::Timestamp::now().as_second();
+        Ok(notation::reading::verify(envelopes.into_iter(), (&manifest, image), trust, now))
+    }
+
+    fn verify_bundles(&self, image: &Digest, trust: &CosignKeys) -> Result<Reply, Unread> {
         let manifest = self.read(0)?;
         let (trusted, mut why) = Trusted::of(trust);
         for number in 1..self.count {
@@ -145,7 +164,7 @@ impl Answers<'_> {
         Ok(Reply::Unverified { why: why.0 })
     }
 
-    fn verify_old(&self, image: &Digest, trust: &Verification) -> Result<Reply, Unread> {
+    fn verify_old(&self, image: &Digest, trust: &CosignKeys) -> Result<Reply, Unread> {
         let (trusted, mut why) = Trusted::of(trust);
         let (found, _, _) = match referrers::old(&self.read(1)?) {
             Ok(found) => found,
@@ -168,8 +187,7 @@ impl Answers<'_> {
 struct Trusted(Vec<PublicKey>);
 
 impl Trusted {
-    fn of(trust: &Verification) -> (Self, Whys) {
-        let Verification::Cosign(keys) = trust;
+    fn of(keys: &CosignKeys) -> (Self, Whys) {
         let (keys, unusable) = keys.read();
         let mut why = Whys::default();
         unusable.into_iter().for_each(|unusable| why.add(&Unfit::new(unusable)));
@@ -186,10 +204,10 @@ impl Trusted {
 
 /// Whys, each once.
 #[derive(Default)]
-struct Whys(Vec<String>);
+pub(super) struct Whys(pub(super) Vec<String>);
 
 impl Whys {
-    fn add(&mut self, why: &Unfit) {
+    pub(super) fn add(&mut self, why: &Unfit) {
         if self.0.len() < MOST_WHYS && !self.0.contains(&why.0) {
             self.0.push(why.0.clone());
         }

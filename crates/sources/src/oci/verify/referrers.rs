@@ -51,7 +51,7 @@ pub(super) fn bundles(list: &[u8]) -> Result<(Vec<Descriptor>, usize), Unfit> {
 }
 
 /// The last ones that are looked at, and how many there are in all.
-fn last<T>(mut all: Vec<T>) -> (Vec<T>, usize) {
+pub(super) fn last<T>(mut all: Vec<T>) -> (Vec<T>, usize) {
     let count = all.len();
     all.drain(..count.saturating_sub(MOST_SIGNATURES));
     (all, count)
@@ -124,7 +124,7 @@ fn signature(annotations: &BTreeMap<String, String>, payload: Descriptor) -> Res
     Ok(Old { payload, signature })
 }
 
-fn fit(descriptor: &Descriptor, most: u64) -> Result<(), Unfit> {
+pub(super) fn fit(descriptor: &Descriptor, most: u64) -> Result<(), Unfit> {
     if descriptor.size > most {
         return Err(Unfit::new(format!("it is larger than {most} bytes")));
     }
