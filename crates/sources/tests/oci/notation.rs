@@ -191,7 +191,7 @@ async fn each_flaw_of_a_signature_is_named() {
         kit.refused(&format!("chain-{name}"), &strict(), &["root", "weak"], why).await;
     }
     kit.refused("weak-leaf", &strict(), &["root"], "RSA of 1024 bits").await;
-    // The specification lets a certificate say nothing of its purpose, and that an issuer has a page is no revocation.
+    // The specification lets a certificate say nothing of its purpose, and where an issuer's certificate is says nothing of revocation.
     kit.good("chain-eku-none", &strict(), &["root"]).await;
     kit.good("chain-ca-issuers", &strict(), &["root"]).await;
 }
@@ -247,7 +247,7 @@ async fn levels_say_what_comes_of_a_failure() {
         for tag in ["jws-expired", "cose-expired-certificate", "chain-crl", "chain-ocsp"] {
             kit.good(tag, level, &["root"]).await;
         }
-        // What was signed, and whole, is no matter of the level.
+        // Whether it is whole, and of this artifact, matters at each level.
         for tag in ["chain-eku-server", "chain-other-key", "jws-size", "jws-critical", "cose-plugin"] {
             kit.refused(tag, level, &["root"], "no matching signatures").await;
         }

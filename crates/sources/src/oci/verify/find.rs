@@ -20,7 +20,7 @@ pub(super) struct Looked {
     pub(super) why: Vec<String>,
 }
 
-/// What a search came to that is no error.
+/// What came of a search that went well.
 pub(in crate::oci) enum Proof {
     /// Nobody asks for a signature.
     NotAsked,
