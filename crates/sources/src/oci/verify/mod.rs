@@ -1,4 +1,4 @@
-//! Signatures of artifacts in a registry, as cosign makes them, by keys that a user trusts.
+//! Signatures of artifacts in a registry, as cosign makes them, by keys that a user trusts, or by whom an authority knows (`keyless`).
 //!
 //! Two forms of them are looked for: bundles (version 0.3), which refer to what they sign, and those of older versions, which lie
 //! at a tag that is named by its digest. Whoever may push to a repository decides what lies there; so how much is looked at is
@@ -8,6 +8,7 @@
 
 mod bundle;
 mod find;
+mod keyless;
 mod keys;
 mod payload;
 pub(super) mod reading;
@@ -16,6 +17,7 @@ mod referrers;
 use roadstead_model::Digest;
 use serde::{Deserialize, Serialize};
 
+pub use keyless::{Identity, Keyless, TrustedRoot};
 pub use keys::CosignKeys;
 
 /// Who is to have signed.
@@ -23,6 +25,8 @@ pub use keys::CosignKeys;
 pub enum Verification {
     /// One of these keys.
     Cosign(CosignKeys),
+    /// One of these identities, for whom these authorities and logs vouch.
+    Keyless(Keyless),
 }
 
 impl Verification {
@@ -31,6 +35,7 @@ impl Verification {
     pub fn provider(&self) -> &'static str {
         match self {
             Self::Cosign(_) => "cosign",
+            Self::Keyless(_) => "cosign keyless",
         }
     }
 
