@@ -18,7 +18,7 @@ const SUBJECT: &str = "^https://git\\.example/app/\\.ci/release@refs/tags/v1$";
 const BUNDLE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
 
 /// What is good, in each form, of each kind of identity, and with each source of time.
-const GOOD: [(&str, &str); 12] = [
+const GOOD: [(&str, &str); 13] = [
     ("bundle", SUBJECT),
     ("message", SUBJECT),
     ("old", SUBJECT),
@@ -31,6 +31,8 @@ const GOOD: [(&str, &str); 12] = [
     ("old-stamped", SUBJECT),
     ("bundle-rekor2", SUBJECT),
     ("message-rekor2", SUBJECT),
+    // A chart.
+    ("1.0.0", SUBJECT),
 ];
 
 /// What is not, and why.

@@ -95,6 +95,7 @@ func main() {
 		"old-of-payload":      {form: "old", entryOf: "payload"},
 		"bundle-ended":        {form: "bundle", authority: ended},
 		"old-ended":           {form: "old", authority: ended},
+		chart:                 {form: "bundle"},
 		"unsigned":            {},
 	}
 	made := fixtures{Tags: map[string]string{}, Blobs: map[string]blob{}, Roots: map[string]string{}, Verdicts: map[string]verdict{}}

@@ -19,6 +19,9 @@ const (
 	simpleKind   = "application/vnd.dev.cosign.simplesigning.v1+json"
 )
 
+// The version of a chart, which is its tag.
+const chart = "1.0.0"
+
 type object = map[string]any
 
 // A registry, and what is to be written of it.
@@ -72,18 +75,23 @@ func (s *store) tag(tag string, kept object) {
 	s.send("PUT", "/v2/app/manifests/"+tag, kept["mediaType"].(string), data)
 }
 
-// An artifact as flux pushes one.
+// An artifact as flux pushes one, or, where its name is a version, a chart as helm does.
 func (s *store) image(name string) (string, []byte) {
-	text := []byte("word: " + name + "\n")
+	file, text := "app.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: keyless}\ndata: {word: "+name+"}\n"
+	kinds := [2]string{"application/vnd.cncf.flux.config.v1+json", "application/vnd.cncf.flux.content.v1.tar+gzip"}
+	if name == chart {
+		file, text = "app/Chart.yaml", "apiVersion: v2\nname: app\nversion: "+name+"\n"
+		kinds = [2]string{"application/vnd.cncf.helm.config.v1+json", "application/vnd.cncf.helm.chart.content.v1.tar+gzip"}
+	}
 	var packed bytes.Buffer
 	zip := gzip.NewWriter(&packed)
 	files := tar.NewWriter(zip)
-	check(files.WriteHeader(&tar.Header{Name: "app.yaml", Mode: 0o644, Size: int64(len(text))}))
-	must(files.Write(text))
+	check(files.WriteHeader(&tar.Header{Name: file, Mode: 0o644, Size: int64(len(text))}))
+	must(files.Write([]byte(text)))
 	check(files.Close())
 	check(zip.Close())
-	config := s.blob("application/vnd.cncf.flux.config.v1+json", []byte("{}"))
-	layer := s.blob("application/vnd.cncf.flux.content.v1.tar+gzip", packed.Bytes())
+	config := s.blob(kinds[0], []byte("{}"))
+	layer := s.blob(kinds[1], packed.Bytes())
 	kept := s.manifest(manifestKind, object{"config": config, "layers": []object{layer}})
 	s.tag(name, kept)
 	digest := kept["digest"].(string)
