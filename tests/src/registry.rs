@@ -1,5 +1,7 @@
 //! A real OCI registry over HTTPS, and the `flux` command that pushes to it.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -158,6 +160,42 @@ impl Registry {
             .context("run helm")?;
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(output.status.success(), "helm push: {error}");
+        Ok(())
+    }
+
+    /// Lays what a fixture has of a registry into a repository: `blobs` by their digests, each with its `kind` and its `data` in base64,
+    /// and `tags`. A manifest's bytes stay what was signed.
+    ///
+    /// # Errors
+    /// When something of it is not there, or is not taken.
+    pub async fn lay(&self, repository: &str, fixture: &serde_json::Value) -> Result<()> {
+        let bytes_of = |blob: &serde_json::Value| {
+            let data = blob["data"].as_str().context("a blob without data")?;
+            anyhow::Ok(STANDARD.decode(data)?)
+        };
+        let kind_of = |blob: &serde_json::Value| blob["kind"].as_str().unwrap_or_default().to_owned();
+        let blobs = fixture["blobs"].as_object().context("no blobs")?;
+        let is_list = |kind: &str| kind.ends_with(".index.v1+json");
+        let is_manifest = |kind: &str| is_list(kind) || kind.ends_with(".manifest.v1+json");
+        for blob in blobs.values().filter(|blob| !is_manifest(&kind_of(blob))) {
+            self.push_blob(repository, &bytes_of(blob)?).await?;
+        }
+        let put = async |name: &str, blob: &serde_json::Value| {
+            self.push_manifest(repository, name, &kind_of(blob), &bytes_of(blob)?).await
+        };
+        // Lists name manifests that are there.
+        for list in [false, true] {
+            for (digest, blob) in blobs {
+                let kind = kind_of(blob);
+                if is_manifest(&kind) && is_list(&kind) == list {
+                    put(digest, blob).await?;
+                }
+            }
+        }
+        for (tag, digest) in fixture["tags"].as_object().context("no tags")? {
+            let digest = digest.as_str().context("a tag of nothing")?;
+            put(tag, blobs.get(digest).context("a tag of what is not there")?).await?;
+        }
         Ok(())
     }
 

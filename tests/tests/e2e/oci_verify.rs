@@ -21,7 +21,11 @@ async fn trust(fleet: &Fleet, keys: &[&str]) -> Result<()> {
 
 /// The condition SourceVerified, null where there is none.
 async fn verdict(fleet: &Fleet) -> Result<Value> {
-    let source = fleet.get("ocirepository/app").await?;
+    verdict_of(fleet, "ocirepository/app").await
+}
+
+async fn verdict_of(fleet: &Fleet, name: &str) -> Result<Value> {
+    let source = fleet.get(name).await?;
     let conditions = source["status"]["conditions"].as_array().context("no conditions")?;
     Ok(conditions.iter().find(|one| one["type"] == "SourceVerified").cloned().unwrap_or_default())
 }
@@ -72,7 +76,11 @@ async fn only_what_is_signed_by_a_key_of_the_secret_is_applied() -> Result<()> {
     // Nobody says who would have to sign.
     fleet.apply(&spec("verify: {provider: cosign}")).await?;
     fleet.apply(&deployed("app", "deploy")).await?;
-    refused(&fleet, &["using provider 'cosign keyless'", "spec.verify.secretRef"]).await?;
+    refused(
+        &fleet,
+        &["using provider 'cosign keyless'", "spec.verify.trustedRootSecretRef", "spec.verify.secretRef"],
+    )
+    .await?;
     let by_key = spec("verify: {provider: cosign, secretRef: {name: signers}}");
     fleet.apply(&by_key).await?;
     refused(&fleet, &["public keys secret error", "apps/signers", "not found"]).await?;
@@ -225,4 +233,107 @@ async fn what_notation_signed_is_stored_where_the_policy_takes_it() -> Result<()
         Ok(())
     })
     .await
+}
+
+/// What was signed without keys, by a Sigstore of its own.
+const KEYLESS: &str = include_str!("../../../crates/sources/tests/oci/keyless/signed.json");
+
+/// Keeps a trusted root in a Secret on the hub.
+async fn trust_root(fleet: &Fleet, root: &str) -> Result<()> {
+    let folder = folder()?;
+    let file = folder.path().join("trusted_root.json");
+    std::fs::write(&file, root)?;
+    let from = format!("--from-file={}", file.display());
+    let secret =
+        fleet.run(&["create", "secret", "generic", "root", &from, "--dry-run=client", "-o", "yaml"]).await?;
+    fleet.apply(&secret).await.map(|_| ())
+}
+
+#[tokio::test]
+async fn only_what_is_signed_by_an_identity_of_a_trusted_root_is_taken() -> Result<()> {
+    let fleet = fleet("oci-keyless").await?;
+    let registry = Registry::start().await?;
+    introduce(&fleet, &registry, LOGIN.1).await?;
+    let fixture: Value = serde_json::from_str(KEYLESS)?;
+    registry.lay("app", &fixture).await?;
+    let root = |name: &str| fixture["roots"][name].as_str().unwrap_or_default().to_owned();
+    let digest = |tag: &str| fixture["tags"][tag].as_str().unwrap_or_default().to_owned();
+    let url = registry.url("app");
+    let verify = |subject: &str| {
+        format!(
+            "verify: {{provider: cosign, trustedRootSecretRef: {{name: root}}, matchOIDCIdentity: [{{issuer: '^https://token\\.example$', \
+             subject: '{subject}'}}]}}"
+        )
+    };
+    let spec = |tag: &str, verify: &str| {
+        oci_repository(
+            "app",
+            &url,
+            &[&[format!("ref: {{tag: {tag}}}").as_str(), verify][..], &SECRETS].concat(),
+        )
+    };
+    let good = verify("^https://git\\.example/app/");
+    fleet.apply(&spec("bundle", &good)).await?;
+    refused(
+        &fleet,
+        &["trusted root secret error", "apps/root", "spec.verify.trustedRootSecretRef not found"],
+    )
+    .await?;
+    let keyless = "failed to verify the signature using provider 'cosign keyless': ";
+    trust_root(&fleet, "{}").await?;
+    refused(
+        &fleet,
+        &[keyless, "unable to parse trusted root: Secret 'apps/root': key trusted_root.json: missing field"],
+    )
+    .await?;
+    // Another Sigstore's root: the certificate is not of its authority.
+    trust_root(&fleet, &root("ended")).await?;
+    let none = format!("{keyless}no matching signatures were found for '{url}@{}': ", digest("bundle"));
+    refused(&fleet, &[&none, "not issued by an authority of the trusted root"]).await?;
+    // That the Secret changes is what has it verified again.
+    trust_root(&fleet, &root("good")).await?;
+    let is_verified = async |name: &str, message: &str| {
+        eventually("it is verified", PATIENCE, || async {
+            fleet.ready(name).await?;
+            let verdict = verdict_of(&fleet, name).await?;
+            ensure!(verdict["status"] == "True" && verdict["reason"] == "Succeeded", "{verdict}");
+            ensure!(verdict["message"] == message, "{verdict}");
+            Ok(())
+        })
+        .await
+    };
+    let told = |tag: &str| format!("verified signature of revision {tag}@{}", digest(tag));
+    is_verified("ocirepository/app", &told("bundle")).await?;
+    fleet.apply(&spec("old", &good)).await?;
+    is_verified("ocirepository/app", &told("old")).await?;
+
+    // Nothing but who may sign changes: somebody else, and nobody.
+    fleet.apply(&spec("old", &verify("^https://git\\.example/other/"))).await?;
+    refused(&fleet, &["it was signed by subject https://git.example/app/.ci/release@refs/tags/v1 of issuer https://token.example"]).await?;
+    ensure!(
+        artifact(&fleet.get("ocirepository/app").await?, "revision")? == format!("old@{}", digest("old"))
+    );
+    fleet.apply(&spec("old", "verify: {provider: cosign, trustedRootSecretRef: {name: root}}")).await?;
+    refused(&fleet, &[keyless, "without an identity anybody's signature would do"]).await?;
+    fleet.apply(&spec("old", &good)).await?;
+    is_verified("ocirepository/app", &told("old")).await?;
+    // And the root is replaced by one that does not vouch for it any more.
+    trust_root(&fleet, &root("ended")).await?;
+    refused(&fleet, &["not issued by an authority of the trusted root"]).await?;
+
+    let chart = |verify: &str| {
+        let base = url.trim_end_matches("/app");
+        format!(
+            "apiVersion: source.toolkit.fluxcd.io/v1\nkind: HelmRepository\nmetadata: {{name: charts}}\nspec:\n  type: oci\n  url: {base}\n  \
+             interval: 1h\n  {}\n---\napiVersion: source.toolkit.fluxcd.io/v1\nkind: HelmChart\nmetadata: {{name: app}}\nspec:\n  interval: \
+             1h\n  chart: app\n  version: 1.0.0\n  sourceRef: {{kind: HelmRepository, name: charts}}\n  {verify}\n",
+            SECRETS.join("\n  ")
+        )
+    };
+    fleet.apply(&chart(&good)).await?;
+    fleet
+        .fails("helmchart/app", "VerificationError", &["cosign keyless", "not issued by an authority"])
+        .await?;
+    trust_root(&fleet, &root("good")).await?;
+    is_verified("helmchart/app", "verified signature of version 1.0.0").await
 }

@@ -42,7 +42,7 @@ pub use known::KnownRegistry;
 pub use login::{RegistryLogin, RegistryLogins};
 pub(crate) use request::CHART;
 pub use request::{LayerOperation, OciLimits, OciReference, OciRequest};
-pub use verify::{CosignKeys, NotationTrust, Verification};
+pub use verify::{CosignKeys, Identity, Keyless, NotationTrust, TrustedRoot, Verification};
 
 use crate::artifact::Artifact;
 use crate::attempt::{Answer, Body, Desk, Ended, Engine, Limited, MOST_NOTES, Note, Room, Stop, TrustedBy};

@@ -6,6 +6,7 @@ mod auth;
 mod cases;
 mod fetch;
 mod hostile;
+mod keyless;
 mod notation;
 mod registry;
 #[path = "../common/serving.rs"]

@@ -3,11 +3,14 @@
 use roadstead_api::OciRepository;
 use roadstead_api::source::{
     BucketProvider, OciLayerOperation, OciRepositorySpec, OciVerification, OciVerificationProvider,
+    OidcIdentity,
 };
 use roadstead_hub_store::{StoreError, Stored};
 use roadstead_model::{Reason, Revision};
 use roadstead_outbound::Purpose;
-use roadstead_sources::oci::{CosignKeys, LayerOperation, NotationTrust, RegistryLogins, Verification};
+use roadstead_sources::oci::{
+    CosignKeys, Identity, Keyless, LayerOperation, NotationTrust, RegistryLogins, TrustedRoot, Verification,
+};
 use roadstead_sources::{OciReference, OciRequest, Source};
 use serde_json::Value;
 
@@ -137,9 +140,8 @@ pub(super) fn verification(
         return Some(trust.map_err(|why| failed("notation", why)));
     }
     if verify.secret_ref.is_none() {
-        let why = "signatures without keys are not supported by this version of Roadstead; name a Secret with the \
-                   public keys that are trusted in spec.verify.secretRef";
-        return Some(Err(failed("cosign keyless", why.to_owned())));
+        let trust = keyless(verify, secrets).map(Verification::Keyless);
+        return Some(trust.map_err(|why| failed("cosign keyless", why)));
     }
     let mut keys = CosignKeys::default();
     for (key, text) in secrets.signers.iter().flat_map(SourceSecret::texts) {
@@ -166,6 +168,21 @@ fn notation(
     )?;
     let trust = NotationTrust::of_entries(&secret.entries()).map_err(|why| secret.wrong(&why))?;
     Ok((!trust.skips(what)).then_some(Verification::Notation(trust)))
+}
+
+/// Which identities are to have signed, and who vouches for them, or why that cannot be said.
+fn keyless(verify: &OciVerification, secrets: &SourceSecrets) -> Result<Keyless, String> {
+    const KEY: &str = "trusted_root.json";
+    let Some(secret) = &secrets.trusted_root else {
+        let why = "the root of the public Sigstore instance is not supported by this version of Roadstead; name a Secret with \
+                   a trusted_root.json in spec.verify.trustedRootSecretRef, or one with public keys in spec.verify.secretRef";
+        return Err(why.to_owned());
+    };
+    let text = secret.text(KEY).and_then(|text| text.ok_or_else(|| format!("has no key {KEY}")));
+    let root = text.and_then(|text| TrustedRoot::parse(&text).map_err(|why| format!("key {KEY}: {why}")));
+    let root = root.map_err(|why| format!("unable to parse trusted root: {}", secret.wrong(&why)))?;
+    let identity = |one: &OidcIdentity| Identity { issuer: one.issuer.clone(), subject: one.subject.clone() };
+    Keyless::new(root, verify.match_oidc_identity.iter().map(identity).collect())
 }
 
 fn use_secrets(request: &mut OciRequest, secrets: &SourceSecrets) -> Result<(), String> {

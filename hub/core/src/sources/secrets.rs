@@ -25,6 +25,8 @@ pub(super) struct SourceSecrets {
     pub(super) proxy: Option<SourceSecret>,
     /// Of `spec.verify.secretRef`.
     pub(super) signers: Option<SourceSecret>,
+    /// Of `spec.verify.trustedRootSecretRef`, where there is none of the former.
+    pub(super) trusted_root: Option<SourceSecret>,
     /// Of `spec.sts.secretRef`.
     pub(super) sts: Option<SourceSecret>,
     /// Of `spec.sts.certSecretRef`.
@@ -42,8 +44,15 @@ pub(crate) struct SourceSecret {
 impl SourceSecrets {
     /// Their resource versions.
     pub(super) fn versions(&self) -> Vec<i64> {
-        let all =
-            [&self.login, &self.certificates, &self.proxy, &self.signers, &self.sts, &self.sts_certificates];
+        let all = [
+            &self.login,
+            &self.certificates,
+            &self.proxy,
+            &self.signers,
+            &self.trusted_root,
+            &self.sts,
+            &self.sts_certificates,
+        ];
         all.map(|secret| secret.as_ref().map_or(0, |secret| secret.version)).to_vec()
     }
 }
@@ -229,7 +238,7 @@ impl SecretReader<'_> {
             *place = Some(secret);
         }
         match self.signers_of(stored).await? {
-            Ok(signers) => all.signers = signers,
+            Ok(signers) => (all.signers, all.trusted_root) = signers,
             Err(why) => return Ok(Err((Reason::VerificationError, why))),
         }
         let kind = kind(stored.kind);
@@ -254,15 +263,24 @@ impl SecretReader<'_> {
         }))
     }
 
-    /// Whose signatures a source trusts, or why that cannot be known. It is sent nowhere.
-    async fn signers_of(&self, stored: &Stored) -> Result<Result<Option<SourceSecret>, String>, HubError> {
-        let Some(name) = stored.object["spec"]["verify"]["secretRef"]["name"].as_str() else {
-            return Ok(Ok(None));
+    /// Whose signatures a source trusts, by keys or by a root, or why that cannot be known. It is sent nowhere.
+    async fn signers_of(&self, stored: &Stored) -> Result<Result<Signers, String>, HubError> {
+        let verify = &stored.object["spec"]["verify"];
+        let keys = verify["secretRef"]["name"].as_str();
+        let root = verify["trustedRootSecretRef"]["name"].as_str();
+        let (field, what, name) = match (keys, root) {
+            (Some(name), _) => ("secretRef", "public keys", name),
+            (None, Some(name)) => ("trustedRootSecretRef", "trusted root", name),
+            (None, None) => return Ok(Ok((None, None))),
         };
         let full = format!("Secret '{}/{name}'", stored.namespace);
         let Some(found) = self.store.get(KindId::Secret, &stored.namespace, name).await? else {
-            return Ok(Err(format!("public keys secret error: {full} of spec.verify.secretRef not found")));
+            return Ok(Err(format!("{what} secret error: {full} of spec.verify.{field} not found")));
         };
-        Ok(Ok(Some(SourceSecret { full, version: found.resource_version, data: found.secret })))
+        let secret = Some(SourceSecret { full, version: found.resource_version, data: found.secret });
+        Ok(Ok(if keys.is_some() { (secret, None) } else { (None, secret) }))
     }
 }
+
+/// The Secrets of keys, and of a trusted root: one of them, if any.
+type Signers = (Option<SourceSecret>, Option<SourceSecret>);

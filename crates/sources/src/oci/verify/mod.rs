@@ -1,4 +1,5 @@
-//! Signatures of artifacts in a registry: as cosign makes them, by keys that a user trusts, and as notation makes them (`notation`).
+//! Signatures of artifacts in a registry: as cosign makes them, by keys that a user trusts or by whom an authority knows (`keyless`),
+//! and as notation makes them (`notation`).
 //!
 //! Two forms of cosign's are looked for: bundles (version 0.3), which refer to what they sign, and those of older versions, which lie
 //! at a tag that is named by its digest. Whoever may push to a repository decides what lies there; so how much is looked at is
@@ -8,6 +9,7 @@
 
 mod bundle;
 mod find;
+mod keyless;
 mod keys;
 mod notation;
 mod payload;
@@ -18,6 +20,7 @@ use roadstead_model::Digest;
 use serde::{Deserialize, Serialize};
 
 pub(super) use find::Proof;
+pub use keyless::{Identity, Keyless, TrustedRoot};
 pub use keys::CosignKeys;
 pub use notation::NotationTrust;
 
@@ -28,6 +31,8 @@ pub enum Verification {
     Cosign(CosignKeys),
     /// Somebody with a certificate that a trust policy takes.
     Notation(NotationTrust),
+    /// One of these identities, for whom these authorities and logs vouch.
+    Keyless(Keyless),
 }
 
 impl Verification {
@@ -37,6 +42,7 @@ impl Verification {
         match self {
             Self::Cosign(_) => "cosign",
             Self::Notation(_) => "notation",
+            Self::Keyless(_) => "cosign keyless",
         }
     }
 

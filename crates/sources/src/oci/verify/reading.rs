@@ -7,8 +7,10 @@ use roadstead_model::Digest;
 use serde::{Deserialize, Serialize};
 
 use super::bundle::{Bundle, Signed};
-use super::keys::{CosignKeys, PublicKey};
+use super::keyless::{Content, Material, Verifier};
+use super::keys::PublicKey;
 use super::notation::NotationTrust;
+use super::referrers::Old;
 use super::{Unfit, Verification, notation, payload, referrers};
 use crate::attempt::{AnswerReader, Line};
 use crate::oci::manifest::Descriptor;
@@ -77,9 +79,9 @@ pub(in crate::oci) fn read(order: &Order, line: &Line) -> Result<Reply, Unread> 
         (Step::Manifests, _) => answers.manifests(referrers::bundle),
         (Step::NotationManifests, _) => answers.manifests(notation::reading::envelope),
         (Step::Payloads, _) => answers.payloads(),
-        (Step::Bundles, Some(Verification::Cosign(keys))) => answers.verify_bundles(&image, keys),
-        (Step::Old, Some(Verification::Cosign(keys))) => answers.verify_old(&image, keys),
         (Step::Envelopes, Some(Verification::Notation(trust))) => answers.verify_envelopes(&image, trust),
+        (Step::Bundles, Some(trust)) => answers.verify_bundles(&image, trust),
+        (Step::Old, Some(trust)) => answers.verify_old(&image, trust),
         (Step::Bundles | Step::Old | Step::Envelopes, _) => Err(internal("nobody is trusted".to_owned())),
     }
 }
@@ -150,13 +152,11 @@ impl Answers<'_> {
         Ok(notation::reading::verify(envelopes.into_iter(), (&manifest, image), trust, now))
     }
 
-    fn verify_bundles(&self, image: &Digest, trust: &CosignKeys) -> Result<Reply, Unread> {
+    fn verify_bundles(&self, image: &Digest, trust: &Verification) -> Result<Reply, Unread> {
         let manifest = self.read(0)?;
         let (trusted, mut why) = Trusted::of(trust);
         for number in 1..self.count {
-            let verdict = Bundle::parse(&self.read(number)?)
-                .and_then(|bundle| trusted.made(&bundle.signed(image, &manifest)?));
-            match verdict {
+            match trusted.made_bundle(&self.read(number)?, image, &manifest) {
                 Ok(()) => return Ok(Reply::Verified),
                 Err(unfit) => why.add(&unfit),
             }
@@ -164,7 +164,7 @@ impl Answers<'_> {
         Ok(Reply::Unverified { why: why.0 })
     }
 
-    fn verify_old(&self, image: &Digest, trust: &CosignKeys) -> Result<Reply, Unread> {
+    fn verify_old(&self, image: &Digest, trust: &Verification) -> Result<Reply, Unread> {
         let (trusted, mut why) = Trusted::of(trust);
         let (found, _, _) = match referrers::old(&self.read(1)?) {
             Ok(found) => found,
@@ -172,9 +172,7 @@ impl Answers<'_> {
         };
         for (number, old) in (2..self.count).zip(found) {
             let payload = self.read(number)?;
-            let verdict = payload::is_about(&payload, image)
-                .and_then(|()| trusted.made(&Signed { signature: old.signature, message: payload }));
-            match verdict {
+            match trusted.made_old(old, payload, image) {
                 Ok(()) => return Ok(Reply::Verified),
                 Err(unfit) => why.add(&unfit),
             }
@@ -184,21 +182,62 @@ impl Answers<'_> {
 }
 
 /// Who is trusted, ready to verify.
-struct Trusted(Vec<PublicKey>);
+enum Trusted<'a> {
+    Keys(Vec<PublicKey>),
+    Keyless(Verifier<'a>),
+    /// Nobody who signs with cosign.
+    None,
+}
 
-impl Trusted {
-    fn of(keys: &CosignKeys) -> (Self, Whys) {
-        let (keys, unusable) = keys.read();
+impl<'a> Trusted<'a> {
+    fn of(trust: &'a Verification) -> (Self, Whys) {
         let mut why = Whys::default();
-        unusable.into_iter().for_each(|unusable| why.add(&Unfit::new(unusable)));
-        (Self(keys), why)
+        let trusted = match trust {
+            Verification::Cosign(keys) => {
+                let (keys, unusable) = keys.read();
+                unusable.into_iter().for_each(|unusable| why.add(&Unfit::new(unusable)));
+                Self::Keys(keys)
+            }
+            Verification::Keyless(keyless) => match Verifier::of(keyless) {
+                Ok(verifier) => Self::Keyless(verifier),
+                Err(unfit) => {
+                    why.add(&unfit);
+                    Self::None
+                }
+            },
+            Verification::Notation(_) => Self::None,
+        };
+        (trusted, why)
     }
 
-    fn made(&self, signed: &Signed) -> Result<(), Unfit> {
-        if self.0.iter().any(|key| key.made(&signed.signature, &signed.message)) {
-            return Ok(());
+    /// Whether a bundle is a signature of the image by who is trusted.
+    fn made_bundle(&self, bytes: &[u8], image: &Digest, manifest: &[u8]) -> Result<(), Unfit> {
+        let bundle = Bundle::parse(bytes)?;
+        let signed = bundle.signed(image, manifest)?;
+        self.made(&signed, bundle.payload(), || Material::of_bundle(bytes))
+    }
+
+    /// The same of a signature of the old form.
+    fn made_old(&self, old: Old, payload: Vec<u8>, image: &Digest) -> Result<(), Unfit> {
+        payload::is_about(&payload, image)?;
+        let Old { signature, annotations, .. } = old;
+        self.made(&Signed { signature, message: payload }, None, || Material::of_annotations(&annotations))
+    }
+
+    fn made(
+        &self,
+        signed: &Signed,
+        payload: Option<&[u8]>,
+        material: impl FnOnce() -> Result<Material, Unfit>,
+    ) -> Result<(), Unfit> {
+        let Signed { signature, message } = signed;
+        match self {
+            Self::Keys(keys) if keys.iter().any(|key| key.made(signature, message)) => Ok(()),
+            Self::Keys(_) | Self::None => Err(Unfit::new("it was not made by a key that is trusted")),
+            Self::Keyless(verifier) => {
+                verifier.verify(&Content { signature, message, payload }, &material()?)
+            }
         }
-        Err(Unfit::new("it was not made by a key that is trusted"))
     }
 }
 
