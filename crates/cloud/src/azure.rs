@@ -113,22 +113,22 @@ async fn application(
         None => fixed(&format!("{}{path}", authority_of(resource)))?,
     };
     protected(&url)?;
-    let mut form = Serializer::new(String::new());
-    form.append_pair("grant_type", "client_credentials").append_pair("client_id", client_id);
-    form.append_pair("scope", &format!("{resource}/.default"));
-    let assertion = match proof {
-        AzureProof::Secret(secret) => {
-            form.append_pair("client_secret", secret.expose());
-            None
-        }
+    let (secret, assertion) = match proof {
+        AzureProof::Secret(secret) => (Some(secret), None),
         AzureProof::Certificate { pem, send_chain } => {
             let now = Timestamp::now().as_second();
             let signed = azure_assertion(pem, *send_chain, client_id, url.as_str(), now);
             let unusable = |why| format!("the client certificate is unusable: {why}");
-            Some(signed.map_err(|why| ServiceError::Credential(unusable(why)))?)
+            (None, Some(signed.map_err(|why| ServiceError::Credential(unusable(why)))?))
         }
-        AzureProof::Federated(source) => Some(token::read(source, FEDERATED).await?),
+        AzureProof::Federated(source) => (None, Some(token::read(source, FEDERATED).await?)),
     };
+    let mut form = Serializer::new(String::new());
+    form.append_pair("grant_type", "client_credentials").append_pair("client_id", client_id);
+    form.append_pair("scope", &format!("{resource}/.default"));
+    if let Some(secret) = secret {
+        form.append_pair("client_secret", secret.expose());
+    }
     if let Some(assertion) = assertion {
         form.append_pair("client_assertion_type", "urn:ietf:params:oauth:client-assertion-type:jwt-bearer");
         form.append_pair("client_assertion", assertion.expose());
