@@ -20,8 +20,8 @@ use zeroize::Zeroizing;
 
 use super::error::{BucketError, Step, Why};
 use super::known::Given;
-use super::request::{AzureProof, BucketLogin, BucketRequest, GoogleKey, LdapLogin};
 use super::place::Place;
+use super::request::{AzureProof, BucketLogin, BucketRequest, GoogleKey, LdapLogin};
 use super::sign::Signer;
 use super::wire::{AGENT, client, unreachable};
 use super::xml;
@@ -111,7 +111,8 @@ impl Login<'_> {
             StoreLogin::Keys(keys) => Ok(Signer::Keys(keys)),
             StoreLogin::Bearer(token) => {
                 let text = Zeroizing::new(format!("Bearer {}", token.expose()));
-                let unusable = |_| Why::Unusable("the token has characters that no header may have".to_owned());
+                let unusable =
+                    |_| Why::Unusable("the token has characters that no header may have".to_owned());
                 Ok(Signer::Bearer(secret_header(&text).map_err(|error| unusable(error).at(Step::Attempt))?))
             }
         }

@@ -102,15 +102,11 @@ impl SourceKind for Oci {
 
 /// The first field that this version cannot act on.
 fn unsupported(spec: &OciRepositorySpec) -> Option<&'static str> {
-    let provider = match spec.provider {
-        Some(BucketProvider::Aws) => Some("spec.provider aws"),
-        Some(BucketProvider::Azure) => Some("spec.provider azure"),
-        Some(BucketProvider::Gcp) => Some("spec.provider gcp"),
-        Some(BucketProvider::Generic) | None => None,
-    };
     let verify = spec.verify.as_ref().and_then(unsupported_verification);
-    let account = spec.service_account_name.is_some().then_some("spec.serviceAccountName");
-    verify.or(account).or(provider)
+    let is_of_cloud = spec.provider.is_some_and(|provider| provider != BucketProvider::Generic);
+    let account = (spec.service_account_name.is_some() && !is_of_cloud)
+        .then_some("spec.serviceAccountName with spec.provider generic (its imagePullSecrets)");
+    verify.or(account)
 }
 
 /// The field of `spec.verify` that this version cannot act on.
@@ -160,6 +156,7 @@ fn use_secrets(request: &mut OciRequest, secrets: &SourceSecrets) -> Result<(), 
     if let Some(secret) = &secrets.login {
         request.logins = logins(secret).map_err(|why| secret.wrong(&why))?;
     }
+    request.cloud = secrets.cloud();
     (request.ca, request.identity) = secrets.of_tls()?;
     request.guard = secrets.way(request.guard.clone())?;
     Ok(())
