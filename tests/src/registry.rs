@@ -18,8 +18,9 @@ use crate::wait::eventually;
 
 /// Who may push and pull: a name and a password.
 pub const LOGIN: (&str, &str) = ("reader", "right");
-/// The same as the registry reads it, with the password hashed by bcrypt.
-const HTPASSWD: &str = "reader:$2y$04$abcdefghijklmnopqrstuuFmEfrkTQnczNzw475xE2VhDrK1uwJiC\n";
+/// The same as the registry reads it, with the password hashed by bcrypt; and who logs in by what AWS gives out.
+const HTPASSWD: &str = "reader:$2y$04$abcdefghijklmnopqrstuuFmEfrkTQnczNzw475xE2VhDrK1uwJiC\n\
+                        AWS:$2y$04$abcdefghijklmnopqrstuuFmEfrkTQnczNzw475xE2VhDrK1uwJiC\n";
 
 /// A registry that wants a name and a password, with a certificate of its own authority.
 pub struct Registry {

@@ -174,6 +174,7 @@ pub(crate) fn source(spec: &Value, found: &mut References<'_>) {
     for field in ["secretRef", "certSecretRef", "proxySecretRef"] {
         found.local(KindId::Secret, &spec[field]["name"]);
     }
+    found.local(KindId::ServiceAccount, &spec["serviceAccountName"]);
     found.local(KindId::Secret, &spec["verify"]["secretRef"]["name"]);
     found.local(KindId::Secret, &spec["verify"]["trustedRootSecretRef"]["name"]);
     for field in ["secretRef", "certSecretRef"] {

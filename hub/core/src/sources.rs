@@ -4,6 +4,7 @@
 pub(crate) mod addresses;
 mod bucket;
 mod charts;
+mod clouds;
 mod external;
 pub(crate) mod fetch;
 mod generators;
@@ -37,16 +38,18 @@ use tokio::sync::Semaphore;
 use crate::HubOptions;
 use crate::clock::Clock;
 use crate::context::Context;
-use crate::identity::AccessRules;
+use crate::identity::{AccessRules, Authenticator};
 use crate::meters::Meters;
 use crate::quarantine::Quarantine;
 use crate::workers::{Workers, fair_places};
 use charts::{KnownIndexes, Origin};
+use clouds::Clouds;
 use fetch::{Known, KnownServers};
 use limits::Limits;
 pub(crate) use secrets::SourceSecret;
 use secrets::SourceSecrets;
 
+pub use clouds::CloudOptions;
 pub use generators::Generators;
 pub use pass::{FetchJob, FetchPlan};
 pub use upload::Claimed;
@@ -57,6 +60,7 @@ pub struct Sources {
     clock: Arc<dyn Clock>,
     options: Arc<HubOptions>,
     access: Arc<AccessRules>,
+    clouds: Arc<Clouds>,
     quarantine: Arc<Quarantine>,
     /// For the workers that read what servers sent.
     read_places: Places,
@@ -68,7 +72,12 @@ pub struct Sources {
 }
 
 impl Sources {
-    pub(crate) fn new(context: &Context, access: &Arc<AccessRules>, quarantine: &Arc<Quarantine>) -> Self {
+    pub(crate) fn new(
+        context: &Context,
+        identity: &Arc<Authenticator>,
+        access: &Arc<AccessRules>,
+        quarantine: &Arc<Quarantine>,
+    ) -> Self {
         let readers =
             context.options.workers.as_ref().map_or(1, |workers| workers.readers.settings().workers);
         let known_servers = KnownServers::new(&context.options.budget);
@@ -80,6 +89,7 @@ impl Sources {
             options: Arc::clone(&context.options),
             meters: Arc::clone(&context.meters),
             access: Arc::clone(access),
+            clouds: Arc::new(Clouds::new(identity, &context.options)),
             quarantine: Arc::clone(quarantine),
             read_places,
             known_servers,

@@ -158,7 +158,6 @@ async fn versions_layers_and_patterns_are_chosen_and_what_is_not_supported_is_na
     choose("none", &["ref: {tag: main}", "layerSelector: {mediaType: none/such}"]).await?;
     fleet.fails("ocirepository/none", "OCIArtifactLayerOperationFailed", &["none/such"]).await?;
     for (name, field, named) in [
-        ("aws", "provider: aws", "spec.provider aws"),
         ("account", "serviceAccountName: puller", "spec.serviceAccountName"),
     ] {
         choose(name, &[field]).await?;

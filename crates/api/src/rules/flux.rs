@@ -228,12 +228,22 @@ pub(super) fn git_repository(spec: &Value, verdict: &mut Verdict) {
     }
     names(
         spec,
-        &["include[].repository.name", "proxySecretRef.name", "secretRef.name", "verify.secretRef.name"],
+        &[
+            "include[].repository.name",
+            "proxySecretRef.name",
+            "secretRef.name",
+            "serviceAccountName",
+            "verify.secretRef.name",
+        ],
         is_dns_subdomain,
         SUBDOMAIN,
         errors,
     );
     names(spec, &["include[].repository.namespace"], is_dns_label, LABEL, errors);
+    if !spec["serviceAccountName"].is_null() && !matches!(spec["provider"].as_str(), Some("aws" | "azure")) {
+        let why = "serviceAccountName can only be set when provider is 'azure' or 'aws'";
+        errors.push(FieldError::invalid("spec", &Value::from("object"), why));
+    }
     let commit = &spec["ref"]["commit"];
     if commit
         .as_str()

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use gix::bstr::ByteSlice;
 use roadstead_budget::Pool;
+use roadstead_cloud::CloudIdentity;
 use roadstead_model::Revision;
 use roadstead_outbound::{ClientIdentity, Guard, Policy, Purpose};
 use serde::{Deserialize, Serialize};
@@ -226,6 +227,8 @@ pub struct GitRequest {
     pub reference: GitReference,
     /// How to log in, if needed.
     pub credentials: Option<Credentials>,
+    /// Who logs in, where nothing else says how.
+    pub cloud: Option<CloudIdentity>,
     /// Whether they may be sent over plain HTTP, where anyone on the way can read them.
     pub plain_http_credentials: bool,
     /// PEM of certificate authorities to trust besides the system's.
@@ -274,6 +277,7 @@ impl GitRequest {
             url: url.into(),
             reference: GitReference::default(),
             credentials: None,
+            cloud: None,
             plain_http_credentials: false,
             ca: None,
             trusted_by: TrustedBy::SecretRef,

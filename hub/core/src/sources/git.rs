@@ -98,6 +98,10 @@ impl SourceKind for Git {
                 Err(why) => return Ok(Err(secret.wrong(&why))),
             }
         }
+        if let Some(identity) = asked.secrets.cloud() {
+            // What the Secret has besides is about certificates.
+            (request.cloud, request.credentials) = (Some(identity), None);
+        }
         if let Some(secret) = &asked.secrets.proxy {
             match proxy(secret, &request.url) {
                 Ok(proxy) => request.guard = request.guard.through(proxy),
@@ -109,11 +113,11 @@ impl SourceKind for Git {
 }
 
 fn unsupported(spec: &GitRepositorySpec) -> Option<&'static str> {
-    let fields = [
-        ("spec.serviceAccountName", spec.service_account_name.is_some()),
-        ("spec.provider", spec.provider.is_some_and(|provider| provider != GitProvider::Generic)),
-    ];
-    fields.into_iter().find(|(_, set)| *set).map(|(field, _)| field)
+    let is_github = spec.provider == Some(GitProvider::Github);
+    let is_of_cloud = spec.provider.is_some_and(|provider| provider != GitProvider::Generic) && !is_github;
+    let account = (spec.service_account_name.is_some() && !is_of_cloud)
+        .then_some("spec.serviceAccountName with this spec.provider");
+    is_github.then_some("spec.provider github").or(account)
 }
 
 /// What is to be signed, and by whom. (Without their Secret, nothing of it is fetched.)

@@ -105,14 +105,9 @@ impl SourceKind for Oci {
 
 /// The first field that this version cannot act on.
 fn unsupported(spec: &OciRepositorySpec) -> Option<&'static str> {
-    let provider = match spec.provider {
-        Some(BucketProvider::Aws) => Some("spec.provider aws"),
-        Some(BucketProvider::Azure) => Some("spec.provider azure"),
-        Some(BucketProvider::Gcp) => Some("spec.provider gcp"),
-        Some(BucketProvider::Generic) | None => None,
-    };
-    let account = spec.service_account_name.is_some().then_some("spec.serviceAccountName");
-    account.or(provider)
+    let is_of_cloud = spec.provider.is_some_and(|provider| provider != BucketProvider::Generic);
+    (spec.service_account_name.is_some() && !is_of_cloud)
+        .then_some("spec.serviceAccountName with spec.provider generic (its imagePullSecrets)")
 }
 
 /// What the status notes of whom is trusted.
@@ -189,6 +184,7 @@ fn use_secrets(request: &mut OciRequest, secrets: &SourceSecrets) -> Result<(), 
     if let Some(secret) = &secrets.login {
         request.logins = logins(secret).map_err(|why| secret.wrong(&why))?;
     }
+    request.cloud = secrets.cloud();
     (request.ca, request.identity) = secrets.of_tls()?;
     request.guard = secrets.way(request.guard.clone())?;
     Ok(())

@@ -138,7 +138,8 @@ struct Failure {
 
 impl From<(Reason, String)> for Failure {
     fn from((reason, message): (Reason, String)) -> Self {
-        Self::waiting(reason, message)
+        let stalls = matches!(reason, Reason::FeatureGateDisabled | Reason::InvalidProviderConfiguration);
+        Self { is_stalled: stalls, ..Self::waiting(reason, message) }
     }
 }
 

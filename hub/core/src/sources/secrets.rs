@@ -4,6 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use roadstead_api::object::LocalObjectReference;
 use roadstead_api::{KindId, SourceSpec};
+use roadstead_cloud::CloudIdentity;
 use roadstead_hub_store::{SecretData, Store, Stored};
 use roadstead_model::Reason;
 use roadstead_outbound::{ClientIdentity, Guard, ProxyServer, Secret};
@@ -12,6 +13,7 @@ use url::Url;
 use crate::HubError;
 use crate::identity::AccessRules;
 use crate::identity::access::ALLOWED_HOSTS;
+use crate::sources::clouds::{AtCloud, Clouds};
 use crate::sources::{Sources, kind};
 
 /// Those that a spec names.
@@ -31,6 +33,8 @@ pub(super) struct SourceSecrets {
     pub(super) sts: Option<SourceSecret>,
     /// Of `spec.sts.certSecretRef`.
     pub(super) sts_certificates: Option<SourceSecret>,
+    /// Who it is at its cloud.
+    pub(super) cloud: Option<AtCloud>,
 }
 
 /// One of them.
@@ -53,11 +57,18 @@ impl SourceSecrets {
             &self.sts,
             &self.sts_certificates,
         ];
-        all.map(|secret| secret.as_ref().map_or(0, |secret| secret.version)).to_vec()
+        let mut versions = all.map(|secret| secret.as_ref().map_or(0, |secret| secret.version)).to_vec();
+        versions.push(self.cloud.as_ref().map_or(0, |cloud| cloud.version));
+        versions
     }
 }
 
 impl SourceSecrets {
+    /// Who it is at its cloud.
+    pub(super) fn cloud(&self) -> Option<CloudIdentity> {
+        self.cloud.as_ref().map(|cloud| cloud.identity.clone())
+    }
+
     /// Whom to trust, and what to show, by `spec.certSecretRef`.
     pub(super) fn of_tls(&self) -> Result<(Option<Vec<u8>>, Option<ClientIdentity>), String> {
         let Some(secret) = &self.certificates else { return Ok((None, None)) };
@@ -177,7 +188,9 @@ impl Sources {
         whose: &Stored,
         spec: &SourceSpec,
     ) -> Result<Result<SourceSecrets, (Reason, String)>, HubError> {
-        SecretReader { store: &self.store, access: &self.access }.of(stored, whose, spec).await
+        SecretReader { store: &self.store, access: &self.access, clouds: &self.clouds }
+            .of(stored, whose, spec)
+            .await
     }
 }
 
@@ -185,6 +198,7 @@ impl Sources {
 pub(super) struct SecretReader<'a> {
     pub(super) store: &'a Store,
     pub(super) access: &'a AccessRules,
+    pub(super) clouds: &'a Clouds,
 }
 
 impl SecretReader<'_> {
@@ -236,6 +250,13 @@ impl SecretReader<'_> {
                 return Ok(Err((Reason::AccessDenied, why)));
             }
             *place = Some(secret);
+        }
+        // What a chart is packed of is here.
+        if whose.uid == stored.uid || whose.kind == KindId::HelmRepository {
+            match self.clouds.of(self.store, self.access, whose, &spec.url).await? {
+                Ok(cloud) => all.cloud = cloud,
+                Err(why) => return Ok(Err(why)),
+            }
         }
         match self.signers_of(stored).await? {
             Ok(signers) => (all.signers, all.trusted_root) = signers,
