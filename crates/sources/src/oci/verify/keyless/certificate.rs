@@ -26,7 +26,7 @@ pub(super) fn read(der: &[u8]) -> Result<X509Certificate<'_>, Unfit> {
         return Err(Unfit::new(format!("a certificate has more than {MOST_BYTES} bytes")));
     }
     match X509Certificate::from_der(der) {
-        Ok((rest, certificate)) if rest.is_empty() => Ok(certificate),
+        Ok(([], certificate)) => Ok(certificate),
         _ => Err(Unfit::new("a certificate cannot be read")),
     }
 }

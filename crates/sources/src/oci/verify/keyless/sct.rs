@@ -1,7 +1,7 @@
 //! That a certificate is in a log of certificates (RFC 6962): the log signed the certificate without what it says of that.
 
 use x509_parser::certificate::X509Certificate;
-use x509_parser::extensions::ParsedExtension;
+use x509_parser::extensions::{ParsedExtension, X509Extension};
 use x509_parser::oid_registry::OID_CT_LIST_SCT;
 
 use super::root::Log;
@@ -18,7 +18,7 @@ const EXTENSIONS: u8 = 0xa3;
 pub(super) fn check(certificate: &X509Certificate<'_>, issuer: &[u8], logs: &[Log]) -> Result<(), Unfit> {
     let unread = |_| Unfit::new("an extension of its certificate cannot be read");
     let extension = certificate.get_extension_unique(&OID_CT_LIST_SCT).map_err(unread)?;
-    let Some(ParsedExtension::SCT(said)) = extension.map(|extension| extension.parsed_extension()) else {
+    let Some(ParsedExtension::SCT(said)) = extension.map(X509Extension::parsed_extension) else {
         return Err(Unfit::new("its certificate does not say that it is in a log of certificates"));
     };
     let bare = without(certificate.tbs_certificate.as_ref())?;

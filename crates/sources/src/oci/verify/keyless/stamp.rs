@@ -41,7 +41,7 @@ pub(super) fn time(response: &[u8], signature: &[u8], authorities: &[Authority])
             Ok(true) => {
                 why = Unfit::new(
                     "its timestamp is of an authority that the trusted root does not trust at that time",
-                )
+                );
             }
             Ok(false) => {}
             Err(unfit) => why = unfit,
