@@ -16,6 +16,9 @@ use crate::attempt::{AnswerReader, Line};
 use crate::oci::manifest::Descriptor;
 use crate::oci::unread::Unread;
 
+/// Those of a list that are to be looked at, and how many there are in all.
+type Listed = (Vec<Descriptor>, usize);
+
 /// Whys of one reply.
 const MOST_WHYS: usize = 8;
 
@@ -104,7 +107,7 @@ impl Answers<'_> {
         Ok(bytes)
     }
 
-    fn referrers(&self, read: fn(&[u8]) -> Result<(Vec<Descriptor>, usize), Unfit>) -> Result<Reply, Unread> {
+    fn referrers(&self, read: fn(&[u8]) -> Result<Listed, Unfit>) -> Result<Reply, Unread> {
         let (mut all, mut total, mut why) = (Vec::new(), 0, Whys::default());
         for number in 1..self.count {
             match read(&self.read(number)?) {
