@@ -316,7 +316,8 @@ fn unanchored(verify: &Value, warnings: &mut Vec<String>) {
         for field in ["issuer", "subject"] {
             let Some(text) = identity[field].as_str() else { continue };
             let begins = text.starts_with('^') || text.starts_with("\\A");
-            let ends = (text.ends_with('$') && !text.ends_with("\\$")) || text.ends_with("\\z");
+            let is_last = |end: &str| text.strip_suffix(end).is_some_and(|before| !before.ends_with('\\'));
+            let ends = is_last("$") || is_last(".*") || text.ends_with("\\z");
             // Of alternatives, the first and the last would be anchored at one end only.
             let is_one = !text.contains('|') || text.starts_with("^(") && text.ends_with(")$");
             if !(begins && ends && is_one) {

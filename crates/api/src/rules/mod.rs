@@ -413,10 +413,10 @@ mod tests {
             let spec = json!({ "url": "oci://registry.example/app", "interval": "1m", "verify": verify });
             check(KindId::OciRepository, &json!({ "metadata": { "name": "a" }, "spec": spec }), None).warnings
         };
-        for good in ["^a$", "\\Aa\\z", "^(a|b)$"] {
+        for good in ["^a$", "\\Aa\\z", "^(a|b)$", "^a.*"] {
             assert_eq!(warnings(good, good), Vec::<String>::new());
         }
-        for bad in ["a", "^a", "a$", "^a\\$", "^a|b$", ""] {
+        for bad in ["a", "^a", "a$", "^a\\$", "^a|b$", "^a\\.*", ""] {
             let told = warnings("^a$", bad);
             assert!(
                 told.len() == 1

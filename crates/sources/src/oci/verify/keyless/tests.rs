@@ -47,7 +47,7 @@ fn authorities_are_not_for_what_they_are_not() {
     assert_eq!(signing, Some(root.public_key().raw.to_vec()));
     assert_eq!(certificate::path(&stamps, &[root], Usage::Stamps, &at), Ok(None));
     assert!(certificate::path(&stamps, &[stamps_root], Usage::Stamps, &at).unwrap().is_some());
-    assert!(certificate::leaf(&issuing, Usage::Signing, &at).unwrap_err().0.contains("one of an authority"));
+    assert!(certificate::leaf(&issuing, Usage::Signing, &at).unwrap_err().0.contains("not for signatures"));
     let at = [stamps.validity().not_before.timestamp()];
     certificate::leaf(&stamps, Usage::Stamps, &at).unwrap();
     assert!(certificate::leaf(&stamps, Usage::Signing, &at).unwrap_err().0.contains("not for signing code"));
