@@ -166,7 +166,7 @@ impl CloudIdentity {
     /// What the registry at this URL wants to see, until then.
     ///
     /// # Errors
-    /// It is no registry of the cloud, or nothing was given out.
+    /// The host is not a registry of the cloud, or nothing was given out.
     pub async fn registry(&self, url: &Url, until: Instant) -> Result<Login, ServiceError> {
         let found = Registry::of(self.cloud(), url, &self.0.own);
         let found = found.ok_or_else(|| self.wrong(url, Registry::wanted(self.cloud())))?;
@@ -204,7 +204,7 @@ impl CloudIdentity {
     /// What the object store at this URL wants to see. Of AWS: by the STS that is named, where one is.
     ///
     /// # Errors
-    /// It is no object store of the cloud, or nothing was given out.
+    /// The host is not an object store of the cloud, or nothing was given out.
     pub async fn store(
         &self,
         url: &Url,
@@ -237,7 +237,7 @@ impl CloudIdentity {
     /// What the Git server at this URL wants to see.
     ///
     /// # Errors
-    /// It is no Git server of the cloud, or nothing was given out.
+    /// The host is not a Git server of the cloud, or nothing was given out.
     pub async fn git(&self, url: &Url, until: Instant) -> Result<GitLogin, ServiceError> {
         let wrong = || self.wrong(url, Git::wanted(self.cloud()));
         let found = Git::of(self.cloud(), url, &self.0.own).ok_or_else(wrong)?;

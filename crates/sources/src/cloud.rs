@@ -22,7 +22,7 @@ impl<'i> AskedTwice<'i> {
         Self { identity, again: true }
     }
 
-    /// Whether it is to be tried once more, with something that is given out anew.
+    /// Whether it is to be tried once more, with something new.
     pub(crate) fn may(&mut self, is_refused: bool) -> bool {
         match self.identity {
             Some(identity) if is_refused && self.again => {

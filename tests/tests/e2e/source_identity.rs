@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use roadstead_tests::key_services::ACCESS_KEY;
-use roadstead_tests::{Fleet, HubSetup, KeyServices, LOGIN, Registry, folder};
+use roadstead_tests::{Fleet, HubSetup, KeyServices, LOGIN, PATIENCE, Registry, eventually, folder};
 
 use crate::oci::{introduce, look, oci_repository, write};
 use crate::secrets::{Place, Word, dump, search};
@@ -27,6 +27,17 @@ async fn pushed(fleet: &Fleet, registry: &Registry) -> Result<String> {
     Ok(digest)
 }
 
+/// Waits until the source `app` says so: a change of its account leads to a look.
+async fn says(fleet: &Fleet, part: &str) -> Result<()> {
+    eventually("the source says what is wrong now", PATIENCE, || async {
+        let source = fleet.get("ocirepository/app").await?;
+        let conditions = &source["status"]["conditions"];
+        ensure!(conditions.to_string().contains(part), "{conditions:#}");
+        Ok(())
+    })
+    .await
+}
+
 #[tokio::test]
 async fn a_registry_of_aws_is_pulled_from_by_a_service_account() -> Result<()> {
     let (services, registry) = (KeyServices::start().await?, Registry::start().await?);
@@ -38,12 +49,12 @@ async fn a_registry_of_aws_is_pulled_from_by_a_service_account() -> Result<()> {
     let what = "ServiceAccount 'apps/puller' of spec.serviceAccountName";
     fleet.fails("ocirepository/app", "AuthenticationFailed", &[what, "not found"]).await?;
     fleet.run(&["create", "serviceaccount", "puller"]).await?;
-    fleet.fails("ocirepository/app", "AuthenticationFailed", &[what, "eks.amazonaws.com/role-arn"]).await?;
+    says(&fleet, "eks.amazonaws.com/role-arn").await?;
     // A role that AWS does not give to the account; then it does.
     services.deny(true);
     let role = format!("eks.amazonaws.com/role-arn={ROLE}");
     fleet.run(&["annotate", "serviceaccount", "puller", &role]).await?;
-    fleet.fails("ocirepository/app", "AuthenticationFailed", &["HTTP 403, AccessDenied"]).await?;
+    says(&fleet, "HTTP 403, AccessDenied").await?;
     services.deny(false);
     look(&fleet, "app").await?;
     let message = fleet.ready("ocirepository/app").await?;
@@ -104,11 +115,13 @@ async fn without_the_flags_neither_accounts_nor_the_hub_are_asked_as() -> Result
         "apiVersion: v1\nkind: Secret\nmetadata: {{name: ca, namespace: platform}}\ndata: {{ca.crt: {}}}\n",
         ca.as_str().context("the authority")?
     );
-    fleet.apply(&ca).await?;
-    fleet.apply(&own.replace("name: own\n", "name: own\n  namespace: platform\n")).await?;
+    let kubectl = fleet.kubectl();
+    let apply = ["apply", "--namespace", "platform", "-f", "-"];
+    kubectl.run_with(&apply, &ca).await?;
+    kubectl.run_with(&apply, &own).await?;
     let wait = ["wait", "ocirepository/own", "-n", "platform", "--for=condition=Ready", "--timeout=60s"];
-    fleet.run(&wait).await?;
-    let found = fleet.run(&["get", "ocirepository", "own", "-n", "platform", "-o", "yaml"]).await?;
+    kubectl.run(&wait).await?;
+    let found = kubectl.run(&["get", "ocirepository", "own", "-n", "platform", "-o", "yaml"]).await?;
     ensure!(found.contains(&digest), "{found}");
     ensure!(services.web_identities().is_empty(), "{:?}", services.web_identities());
     Ok(())

@@ -182,7 +182,7 @@ async fn registries_get_passwords_of_their_clouds_which_are_kept() {
         }
         assert_eq!(stand.audiences(), [audience], "{cloud}");
         assert_eq!(stand.server.requests() - before, requests, "{cloud}: what was given out is kept");
-        // What was refused is asked for anew.
+        // What was refused is asked for again.
         stand.identity(cloud, "uid@1").forget();
         stand.identity(cloud, "uid@1").registry(&stand.url(), until()).await.unwrap();
         assert_eq!(stand.server.requests() - before, 2 * requests, "{cloud}");

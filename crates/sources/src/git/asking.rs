@@ -48,7 +48,7 @@ impl<'r> Asking<'r> {
         Ok(Cow::Owned(GitRequest { credentials: Some(credentials), cloud: None, ..request }))
     }
 
-    /// What came of it; none where it is to be tried once more with something that is given out anew.
+    /// What came of it; none where it is to be tried once more with something new.
     pub(super) fn settled<T>(&mut self, outcome: Result<T, GitError>) -> Option<Result<T, GitError>> {
         let (Some((identity, _)), Err(GitError::Auth { url, status, .. })) = (self.identity, &outcome) else {
             return Some(outcome);

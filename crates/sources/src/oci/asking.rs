@@ -41,7 +41,7 @@ impl<'r> Asking<'r> {
         Ok(Cow::Owned(OciRequest { logins, ..self.request.clone() }))
     }
 
-    /// What came of it; none where it is to be tried once more with something that is given out anew.
+    /// What came of it; none where it is to be tried once more with something new.
     pub(super) fn settled<T>(&mut self, outcome: Result<T, OciError>) -> Option<Result<T, OciError>> {
         let (Some(identity), Err(OciError::Auth { url, status, .. })) = (self.identity, &outcome) else {
             return Some(outcome);

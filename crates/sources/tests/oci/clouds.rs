@@ -17,7 +17,7 @@ async fn a_password_of_the_cloud_is_kept_and_asked_for_once_more_where_it_is_ref
         let known_registry = KnownRegistry::default();
         let request = OciRequest { cloud, known_registry, ..registry.request() };
         let found = fetched(request.clone()).await;
-        assert_eq!(stand.server.requests(), 2, "a token that is refused is asked for anew, once");
+        assert_eq!(stand.server.requests(), 2, "a token that is refused is asked for again, once");
         registry.seen();
         let again = OciRequest { known: Some(found.revision), ..request.clone() };
         assert!(matches!(fetch(again).await.unwrap(), Outcome::Unchanged(_)));
