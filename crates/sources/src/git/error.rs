@@ -1,6 +1,7 @@
 //! What can go wrong with a Git source.
 
 use jiff::Timestamp;
+use roadstead_github_app::AppError;
 use roadstead_model::Reason;
 
 use super::request::{GitLimits, GitRequest};
@@ -56,6 +57,14 @@ pub enum GitError {
         url: String,
         /// Why, without any of it.
         why: String,
+    },
+    /// There is no token of the GitHub App.
+    #[error("cannot log in at `{url}`")]
+    App {
+        /// The repository.
+        url: String,
+        /// Why.
+        source: Box<AppError>,
     },
     /// The host is not the one that `known_hosts` has.
     #[error(
@@ -340,6 +349,7 @@ impl GitError {
             Self::Auth { .. }
             | Self::KeyNotAccepted { .. }
             | Self::LoginUnusable { .. }
+            | Self::App { .. }
             | Self::CaUnusable { .. }
             | Self::PlainCredentials { .. } => Reason::AuthenticationFailed,
             Self::Unverified { reason, .. } => *reason,
@@ -404,6 +414,7 @@ impl GitError {
             Self::NoDisk { .. } | Self::Internal { .. } | Self::Corrupt { .. } => true,
             Self::Ended { transient, .. } => *transient,
             Self::Submodule { source, .. } => source.is_transient(),
+            Self::App { source, .. } => source.is_transient(),
             Self::Status { status, .. } => *status == 429 || *status >= 500,
             _ => false,
         }

@@ -12,6 +12,7 @@
 //! What arrives is checked by its content: Git objects are found by hashes computed from the bytes that came, starting at
 //! the commit that was asked for or advertised. So a server can refuse or delay; it cannot pass off one tree as another.
 
+mod app;
 mod error;
 mod fetching;
 mod gitmodules;
@@ -45,6 +46,7 @@ use roadstead_model::Revision;
 use roadstead_outbound::Refusal;
 use tokio_util::sync::CancellationToken;
 
+pub use app::AppLogin;
 pub use error::GitError;
 pub use include::{Include, Stored, StoredBytes};
 pub use known::KnownServer;
@@ -160,8 +162,15 @@ async fn in_time(
         Location::Ssh(_) => TrustedBy::KnownHosts,
         Location::Http(_) | Location::File(_) => request.trusted_by,
     };
-    let attempt = Attempt::new(&request, &location, engine, &stop, find_only);
-    let work = attempt.run();
+    let work = async {
+        let logged_in = app::log_in(&request, &stop).await?;
+        let with_token = logged_in.as_ref().unwrap_or(&request);
+        let outcome = Attempt::new(with_token, &location, engine, &stop, find_only).run().await;
+        if matches!(outcome, Err(GitError::Auth { .. })) {
+            app::not_taken(&request);
+        }
+        outcome
+    };
     let limited = Limited { kind: "Git", url, trust, timeout, stop: &stop, cancel };
     limited.run(work).await
 }
