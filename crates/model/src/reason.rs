@@ -158,6 +158,8 @@ reasons! {
     ReadOperationFailed,
     /// Credentials of a source are missing or unusable.
     AuthenticationFailed,
+    /// The provider of a source and its Secret do not fit together.
+    InvalidProviderConfiguration,
     /// The URL of a source is not allowed.
     URLInvalid,
     /// The operator does not allow connections to where the source is.

@@ -283,7 +283,14 @@ impl Hub {
         store.tend_keys().await?;
         store.keep_watches_within(options.budget.pool(PoolName::WatchCaches).clone());
         let hub = Self::of_parts(
-            Context { store, clock, replica, options: Arc::new(options), meters: Arc::default() },
+            Context {
+                store,
+                clock,
+                replica,
+                options: Arc::new(options),
+                meters: Arc::default(),
+                app_tokens: roadstead_github_app::Tokens::default(),
+            },
             Arc::new(pki),
         );
         hub.identity.tend_account_keys().await?;

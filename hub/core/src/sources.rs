@@ -24,6 +24,7 @@ mod upload;
 use std::sync::Arc;
 
 use roadstead_api::{KindId, SourceSpec};
+use roadstead_github_app::Tokens;
 use roadstead_hub_store::{Store, StoreError, Stored};
 use roadstead_model::{GoDuration, Reason, Revision};
 use roadstead_outbound::Authority;
@@ -68,6 +69,7 @@ pub struct Sources {
     known_versions: KnownIndexes,
     limits: Limits,
     upload_places: Semaphore,
+    app_tokens: Tokens,
     meters: Arc<Meters>,
 }
 
@@ -96,6 +98,7 @@ impl Sources {
             known_versions,
             limits: Limits::default(),
             upload_places: Semaphore::new(upload::AT_ONCE),
+            app_tokens: context.app_tokens.clone(),
         }
     }
 }
@@ -166,8 +169,20 @@ trait SourceKind: Sync {
         Ok(None)
     }
 
+    /// Why the spec and its Secret do not fit together, whatever stands in either.
+    fn misfit(&self, _: &Stored, _: &SourceSecrets) -> Result<Option<Misfit>, StoreError> {
+        Ok(None)
+    }
+
     /// The source as its spec asks for it, or what is wrong with one of its Secrets.
     fn source(&self, asked: Asked<'_>) -> Result<Result<Box<dyn Source>, String>, StoreError>;
+}
+
+/// What does not fit together.
+struct Misfit {
+    message: String,
+    /// Only another spec changes it.
+    is_stalled: bool,
 }
 
 /// What is known of a source that is to be fetched, whatever its kind.
@@ -187,6 +202,8 @@ struct Asked<'a> {
     /// Bytes of its files.
     most_bytes: u64,
     options: &'a HubOptions,
+    /// Tokens of GitHub Apps.
+    app_tokens: &'a Tokens,
     /// Its server, as this process last found it.
     known: Known,
     /// Where indexes of Helm repositories are stored: of one of those.

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use roadstead_cloud::{Cloud, ServiceError};
+use roadstead_github_app::AppError;
 use roadstead_model::Reason;
 
 use super::request::{GitLimits, GitRequest};
@@ -57,6 +58,14 @@ pub enum GitError {
         url: String,
         /// Why, without any of it.
         why: String,
+    },
+    /// There is no token of the GitHub App.
+    #[error("cannot log in at `{url}`")]
+    App {
+        /// The repository.
+        url: String,
+        /// Why.
+        source: Box<AppError>,
     },
     /// The host is not the one that `known_hosts` has.
     #[error(
@@ -361,6 +370,7 @@ impl GitError {
             | Self::CloudDenied { .. }
             | Self::KeyNotAccepted { .. }
             | Self::LoginUnusable { .. }
+            | Self::App { .. }
             | Self::CaUnusable { .. }
             | Self::PlainCredentials { .. } => Reason::AuthenticationFailed,
             Self::Unverified { reason, .. } => *reason,
@@ -426,6 +436,7 @@ impl GitError {
             Self::Cloud { source, .. } => source.may_pass(),
             Self::Ended { transient, .. } => *transient,
             Self::Submodule { source, .. } => source.is_transient(),
+            Self::App { source, .. } => source.is_transient(),
             Self::Status { status, .. } => *status == 429 || *status >= 500,
             _ => false,
         }

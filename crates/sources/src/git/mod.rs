@@ -12,6 +12,7 @@
 //! What arrives is checked by its content: Git objects are found by hashes computed from the bytes that came, starting at
 //! the commit that was asked for or advertised. So a server can refuse or delay; it cannot pass off one tree as another.
 
+mod app;
 mod asking;
 mod error;
 mod fetching;
@@ -46,6 +47,7 @@ use roadstead_model::Revision;
 use roadstead_outbound::Refusal;
 use tokio_util::sync::CancellationToken;
 
+pub use app::AppLogin;
 pub use error::GitError;
 pub use include::{Include, Stored, StoredBytes};
 pub use known::KnownServer;
@@ -166,7 +168,12 @@ async fn in_time(
         let mut asking = Asking::new(&request, &location)?;
         loop {
             let asked = asking.asked(&stop).await?;
-            let outcome = Attempt::new(&asked, &location, engine, &stop, find_only).run().await;
+            let logged_in = app::log_in(&asked, &stop).await?;
+            let with_token = logged_in.as_ref().unwrap_or(&*asked);
+            let outcome = Attempt::new(with_token, &location, engine, &stop, find_only).run().await;
+            if matches!(outcome, Err(GitError::Auth { .. })) {
+                app::not_taken(&asked);
+            }
             if let Some(outcome) = asking.settled(outcome) {
                 return outcome;
             }

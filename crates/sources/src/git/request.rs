@@ -11,6 +11,7 @@ use roadstead_model::Revision;
 use roadstead_outbound::{ClientIdentity, Guard, Policy, Purpose};
 use serde::{Deserialize, Serialize};
 
+use super::app::AppLogin;
 use super::error::GitError;
 use super::include::Include;
 use super::known::KnownServer;
@@ -186,6 +187,8 @@ pub enum Credentials {
     Bearer(Secret),
     /// A key, and the hosts to show it to.
     Ssh(SshCredentials),
+    /// A GitHub App, which is given a token for each fetch.
+    App(AppLogin),
 }
 
 /// How much a repository may make us read, keep and do.

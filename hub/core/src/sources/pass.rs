@@ -20,7 +20,9 @@ use crate::objects::conditions::{self, READY, STALLED, SUSPENDED};
 use crate::objects::{quota, status, triggers};
 use crate::sources::charts::Origin;
 use crate::sources::includes::{self, IncludedArtifact};
-use crate::sources::{Asked, SourceKind, Sources, addresses, charts, failed, fetch, kind, limits, notes};
+use crate::sources::{
+    Asked, Misfit, SourceKind, Sources, addresses, charts, failed, fetch, kind, limits, notes,
+};
 
 /// The name under which passes are logged.
 pub(super) const LOGGER: &str = "controllers.Source";
@@ -313,6 +315,10 @@ impl Sources {
             Ok(secrets) => secrets,
             Err(why) => return Ok(Err(why.into())),
         };
+        if let Some(Misfit { message, is_stalled }) = kind.misfit(stored, &secrets)? {
+            let failure = Failure::waiting(Reason::InvalidProviderConfiguration, message);
+            return Ok(Err(Failure { is_stalled, ..failure }));
+        }
         let included = match self.includes_of(stored).await? {
             Ok(included) => included,
             // Of what is denied there is no reason that only this has.
@@ -337,6 +343,7 @@ impl Sources {
             include: included.iter().map(|one| one.include(self, &stored.namespace, most_bytes)).collect(),
             most_bytes,
             options: &self.options,
+            app_tokens: &self.app_tokens,
             known,
             indexes: (stored.kind == KindId::HelmRepository).then(|| charts::stored_indexes(self)),
         };

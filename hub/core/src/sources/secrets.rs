@@ -69,6 +69,11 @@ impl SourceSecrets {
         self.cloud.as_ref().map(|cloud| cloud.identity.clone())
     }
 
+    /// The resource version of that with the proxy.
+    pub(super) fn proxy_version(&self) -> i64 {
+        self.proxy.as_ref().map_or(0, |secret| secret.version)
+    }
+
     /// Whom to trust, and what to show, by `spec.certSecretRef`.
     pub(super) fn of_tls(&self) -> Result<(Option<Vec<u8>>, Option<ClientIdentity>), String> {
         let Some(secret) = &self.certificates else { return Ok((None, None)) };
