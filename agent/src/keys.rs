@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use roadstead_kms::{Allowed, Imported, Keys, KnownKeys, Network};
-use roadstead_outbound::{Policy, Proxies, Rule};
+use roadstead_outbound::{Policy, Proxies, Purpose, Rule};
 use tokio::runtime::Handle;
 use zeroize::Zeroizing;
 
@@ -28,7 +28,7 @@ impl KeyServices {
     #[must_use]
     pub fn new(networks: Vec<Rule>) -> Self {
         let (policy, proxies) = (Arc::new(Policy::new(networks)), Arc::new(Proxies::from_env()));
-        Self { network: Arc::new(Network::new(&policy, Some(proxies))), known: Arc::default() }
+        Self { network: Arc::new(Network::new(Purpose::Kms, &policy, Some(proxies))), known: Arc::default() }
     }
 
     /// The keys of a Secret; or which of its entries is none, for a condition. It has no other credentials than those in there, and a

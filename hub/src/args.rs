@@ -13,6 +13,7 @@ use roadstead_model::guard::DEFAULT_MAX_PERCENT;
 use roadstead_model::{GoDuration, Guard, GuardMode};
 use url::Url;
 
+use crate::clouds::CloudArgs;
 use crate::clusters::ClusterArgs;
 use crate::limits::LimitArgs;
 use crate::network::{AllowArgs, NetworkArgs};
@@ -99,6 +100,9 @@ pub(crate) struct Args {
     pub(crate) network: NetworkArgs,
 
     #[command(flatten)]
+    pub(crate) clouds: CloudArgs,
+
+    #[command(flatten)]
     pub(crate) wrapping: WrappingArgs,
 
     #[command(flatten)]
@@ -148,8 +152,8 @@ pub(crate) struct Args {
     pub(crate) sops_mac: SopsMacArg,
 
     /// Allow spec.decryption.serviceAccountName, by which a Kustomization has AWS, Azure, Google or Vault asked for its keys as a service account
-    /// of its namespace on the hub: whoever may write Kustomizations there may use the identity of each of them. Those services have to
-    /// trust --service-account-issuer
+    /// of its namespace on the hub, and spec.serviceAccountName, by which sources are fetched as one from the first three: whoever may write
+    /// them there may use the identity of each account. Those services have to trust --service-account-issuer
     #[arg(long, env = "ROADSTEAD_OBJECT_LEVEL_WORKLOAD_IDENTITY")]
     pub(crate) object_level_workload_identity: bool,
 

@@ -2,6 +2,7 @@
 
 mod args;
 mod authentication;
+mod clouds;
 mod clusters;
 mod database;
 mod dev;

@@ -15,7 +15,7 @@ use roadstead_outbound::{Host, ListedHost, Policy, Proxies, Purpose, Rule, Targe
 #[command(next_help_heading = "Connections to addresses that users choose")]
 pub(crate) struct AllowArgs {
     /// A network or host, beside the public internet, that may be connected to (repeatable): 10.20.0.0/16,
-    /// git=10.1.2.3, git=git.corp:8443. Purposes are clusters, git, oci, bucket, helm, kms, oidc and notify; without one
+    /// git=10.1.2.3, git=git.corp:8443. Purposes are clusters, git, oci, bucket, helm, kms, cloud, oidc and notify; without one
     /// it is for all. Loopback, link-local and metadata addresses, the database and the hub's own listeners are in no wider
     /// network: they need an entry of their own
     #[arg(

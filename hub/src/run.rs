@@ -181,6 +181,7 @@ async fn serve(
         lenient_substitutions: args.lenient_substitutions,
         sops_mac: args.sops_mac.into(),
         object_level_workload_identity: args.object_level_workload_identity,
+        clouds: args.clouds.options()?,
         decryption_vault_login: args.decryption_vault_login.clone(),
         key_services: args.network.allow.allowed_key_services()?,
         full_reconcile_interval: args.full_reconcile_interval,

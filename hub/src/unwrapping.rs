@@ -107,7 +107,7 @@ impl Unwrapping {
         }
         let (policy, proxies) = (Arc::new(policy), Arc::new(Proxies::from_env()));
         let network = |authorities: Option<Vec<u8>>| {
-            let network = Network::new(&policy, Some(Arc::clone(&proxies)));
+            let network = Network::new(Purpose::Kms, &policy, Some(Arc::clone(&proxies)));
             Arc::new(match authorities {
                 Some(pem) => network.with_authorities(&pem),
                 None => network,

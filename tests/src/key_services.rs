@@ -1,4 +1,4 @@
-//! A server that is AWS KMS and STS and the transit engine of a Vault, as far as a hub asks them. What it wrapped, it remembers: nothing
+//! A server that is AWS KMS and STS and its API of registries, and the transit engine of a Vault, as far as a hub asks them. What it wrapped, it remembers: nothing
 //! of the plaintext is in what it gives out.
 
 use std::collections::HashMap;
@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use uuid::Uuid;
+
+use crate::registry::LOGIN;
 
 /// What it has for AWS: an access key that may use all keys.
 pub const ACCESS_KEY: &str = "AKIDROADSTEAD";
@@ -189,6 +191,13 @@ impl State {
         }
         if self.denies {
             return (400, json!({ "__type": "AccessDeniedException" }));
+        }
+        if target == "AmazonEC2ContainerRegistry_V20150921.GetAuthorizationToken" {
+            let token = STANDARD.encode(format!("AWS:{}", LOGIN.1));
+            return (
+                200,
+                json!({ "authorizationData": [{ "authorizationToken": token, "expiresAt": 4_102_444_800.0 }] }),
+            );
         }
         let body = asked.json();
         let (key, context) = (body["KeyId"].as_str().unwrap_or_default(), &body["EncryptionContext"]);

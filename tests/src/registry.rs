@@ -1,5 +1,7 @@
 //! A real OCI registry over HTTPS, and the `flux` command that pushes to it.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -16,8 +18,9 @@ use crate::wait::eventually;
 
 /// Who may push and pull: a name and a password.
 pub const LOGIN: (&str, &str) = ("reader", "right");
-/// The same as the registry reads it, with the password hashed by bcrypt.
-const HTPASSWD: &str = "reader:$2y$04$abcdefghijklmnopqrstuuFmEfrkTQnczNzw475xE2VhDrK1uwJiC\n";
+/// The same as the registry reads it, with the password hashed by bcrypt; and who logs in by what AWS gives out.
+const HTPASSWD: &str = "reader:$2y$04$abcdefghijklmnopqrstuuFmEfrkTQnczNzw475xE2VhDrK1uwJiC\n\
+                        AWS:$2y$04$abcdefghijklmnopqrstuuFmEfrkTQnczNzw475xE2VhDrK1uwJiC\n";
 
 /// A registry that wants a name and a password, with a certificate of its own authority.
 pub struct Registry {
@@ -118,13 +121,26 @@ impl Registry {
                 "digest": self.push_blob(repository, chart).await?, "size": chart.len(),
             }],
         });
-        let manifest = manifest.to_string();
-        let url = format!("https://{}/v2/{repository}/manifests/{tag}", self.host());
         let kind = "application/vnd.oci.image.manifest.v1+json";
+        self.push_manifest(repository, tag, kind, manifest.to_string().as_bytes()).await
+    }
+
+    /// Keeps a manifest as it is, at a tag or at its digest; gives its digest.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub async fn push_manifest(
+        &self,
+        repository: &str,
+        reference: &str,
+        kind: &str,
+        manifest: &[u8],
+    ) -> Result<String> {
+        let url = format!("https://{}/v2/{repository}/manifests/{reference}", self.host());
         let (name, password) = LOGIN;
         let put = self.client()?.put(url).basic_auth(name, Some(password)).header("content-type", kind);
-        put.body(manifest.clone()).send().await?.error_for_status()?;
-        Ok(digest(manifest.as_bytes()))
+        put.body(manifest.to_vec()).send().await?.error_for_status()?;
+        Ok(digest(manifest))
     }
 
     /// Pushes a packed chart into a folder of the registry, by the real `helm push`.
@@ -148,7 +164,47 @@ impl Registry {
         Ok(())
     }
 
-    async fn push_blob(&self, repository: &str, bytes: &[u8]) -> Result<String> {
+    /// Lays what a fixture has of a registry into a repository: `blobs` by their digests, each with its `kind` and its `data` in base64,
+    /// and `tags`. A manifest's bytes stay what was signed.
+    ///
+    /// # Errors
+    /// When something of it is not there, or is not taken.
+    pub async fn lay(&self, repository: &str, fixture: &serde_json::Value) -> Result<()> {
+        let bytes_of = |blob: &serde_json::Value| {
+            let data = blob["data"].as_str().context("a blob without data")?;
+            anyhow::Ok(STANDARD.decode(data)?)
+        };
+        let kind_of = |blob: &serde_json::Value| blob["kind"].as_str().unwrap_or_default().to_owned();
+        let blobs = fixture["blobs"].as_object().context("no blobs")?;
+        let is_list = |kind: &str| kind.ends_with(".index.v1+json");
+        let is_manifest = |kind: &str| is_list(kind) || kind.ends_with(".manifest.v1+json");
+        for blob in blobs.values().filter(|blob| !is_manifest(&kind_of(blob))) {
+            self.push_blob(repository, &bytes_of(blob)?).await?;
+        }
+        let put = async |name: &str, blob: &serde_json::Value| {
+            self.push_manifest(repository, name, &kind_of(blob), &bytes_of(blob)?).await
+        };
+        // Lists name manifests that are there.
+        for list in [false, true] {
+            for (digest, blob) in blobs {
+                let kind = kind_of(blob);
+                if is_manifest(&kind) && is_list(&kind) == list {
+                    put(digest, blob).await?;
+                }
+            }
+        }
+        for (tag, digest) in fixture["tags"].as_object().context("no tags")? {
+            let digest = digest.as_str().context("a tag of nothing")?;
+            put(tag, blobs.get(digest).context("a tag of what is not there")?).await?;
+        }
+        Ok(())
+    }
+
+    /// Keeps a blob as it is; gives its digest.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub async fn push_blob(&self, repository: &str, bytes: &[u8]) -> Result<String> {
         let (client, (name, password)) = (self.client()?, LOGIN);
         let url = format!("https://{}/v2/{repository}/blobs/uploads/", self.host());
         let begun = client.post(url).basic_auth(name, Some(password)).send().await?.error_for_status()?;

@@ -69,6 +69,8 @@ pub struct GitRepositorySpec {
 pub enum GitProvider {
     /// With the credentials of secretRef.
     Generic,
+    /// AWS CodeCommit.
+    Aws,
     /// Azure DevOps.
     Azure,
     /// A GitHub app.

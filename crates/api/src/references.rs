@@ -174,7 +174,9 @@ pub(crate) fn source(spec: &Value, found: &mut References<'_>) {
     for field in ["secretRef", "certSecretRef", "proxySecretRef"] {
         found.local(KindId::Secret, &spec[field]["name"]);
     }
+    found.local(KindId::ServiceAccount, &spec["serviceAccountName"]);
     found.local(KindId::Secret, &spec["verify"]["secretRef"]["name"]);
+    found.local(KindId::Secret, &spec["verify"]["trustedRootSecretRef"]["name"]);
     for field in ["secretRef", "certSecretRef"] {
         found.local(KindId::Secret, &spec["sts"][field]["name"]);
     }
@@ -246,12 +248,13 @@ mod tests {
     fn a_source_refers_to_its_secrets_and_to_other_sources() {
         let spec = json!({
             "secretRef": { "name": "login" }, "certSecretRef": { "name": "ca" }, "proxySecretRef": { "name": "login" },
-            "verify": { "secretRef": { "name": "signers" } },
+            "verify": { "secretRef": { "name": "signers" }, "trustedRootSecretRef": { "name": "root" } },
             "include": [{ "repository": { "name": "shared" } }, { "repository": { "name": "base", "namespace": "ops" } }],
         });
         let expected = [
             "Secret/dev/ca",
             "Secret/dev/login",
+            "Secret/dev/root",
             "Secret/dev/signers",
             "GitRepository/dev/shared",
             "GitRepository/ops/base",

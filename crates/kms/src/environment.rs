@@ -4,7 +4,7 @@ use std::io::Read as _;
 
 use serde::Deserialize;
 
-use crate::address::{Address, Allowed};
+use crate::address::{Address, Allowed, TokenServices};
 use crate::credentials::{
     AwsCredential, AzureCredential, AzureProof, Credentials, GcpCredential, HuaweiCredential, TokenSource,
     VaultCredential, VaultProof,
@@ -59,11 +59,28 @@ impl<'e> Environment<'e> {
             allowed.add(vault);
         }
         let aws = self.address("AWS_ENDPOINT_URL")?;
-        allowed.aws_kms = self.address("AWS_ENDPOINT_URL_KMS")?.or_else(|| aws.clone());
-        allowed.aws_sts = self.address("AWS_ENDPOINT_URL_STS")?.or(aws);
+        allowed.aws_kms = self.address("AWS_ENDPOINT_URL_KMS")?.or(aws);
+        allowed.token_services = self.token_services()?;
         allowed.gcp_kms = self.address("SOPS_GCP_KMS_ENDPOINT")?;
         allowed.huawei_kms = self.regions()?;
         Ok(allowed)
+    }
+
+    /// Where it says that credentials are exchanged for others: `AWS_ENDPOINT_URL_STS`, `AWS_ENDPOINT_URL_ECR`, `AWS_ENDPOINT_URL`,
+    /// `AWS_REGION`, `AZURE_AUTHORITY_HOST`, and gcloud's `CLOUDSDK_API_ENDPOINT_OVERRIDES_STS` and `…_IAMCREDENTIALS`.
+    ///
+    /// # Errors
+    /// One of them is not an address.
+    pub fn token_services(&self) -> Result<TokenServices, BadVariable> {
+        let aws = self.address("AWS_ENDPOINT_URL")?;
+        Ok(TokenServices {
+            aws_sts: self.address("AWS_ENDPOINT_URL_STS")?.or_else(|| aws.clone()),
+            aws_ecr: self.address("AWS_ENDPOINT_URL_ECR")?.or(aws),
+            aws_region: self.text("AWS_REGION").or_else(|| self.text("AWS_DEFAULT_REGION")),
+            azure_authority: self.address("AZURE_AUTHORITY_HOST")?,
+            gcp_sts: self.address("CLOUDSDK_API_ENDPOINT_OVERRIDES_STS")?,
+            gcp_iam: self.address("CLOUDSDK_API_ENDPOINT_OVERRIDES_IAMCREDENTIALS")?,
+        })
     }
 
     /// The credentials that it names. With `machine`, those that this machine is given count too, for kinds that have no others.

@@ -14,12 +14,12 @@
 //! ```no_run
 //! use std::sync::Arc;
 //! use roadstead_kms::{Allowed, Keys, Network, import};
-//! use roadstead_outbound::Policy;
+//! use roadstead_outbound::{Policy, Purpose};
 //! use roadstead_sops::{Format, Options, decrypt};
 //!
 //! # async fn example(entries: Vec<(String, Vec<u8>)>, file: Vec<u8>) -> Result<(), Box<dyn std::error::Error>> {
 //! let imported = import(entries.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())))?;
-//! let network = Arc::new(Network::new(&Arc::new(Policy::default()), None));
+//! let network = Arc::new(Network::new(Purpose::Kms, &Arc::new(Policy::default()), None));
 //! let keys = Keys::new(imported, Allowed::default(), network, tokio::runtime::Handle::current());
 //! let decrypted = tokio::task::spawn_blocking(move || decrypt(&file, &Options::new(Format::Yaml), &keys.for_file()));
 //! # drop(decrypted.await??);
@@ -30,23 +30,17 @@
 mod address;
 mod aws;
 mod azure;
-mod cache;
-mod call;
 mod credentials;
 mod entries;
 mod environment;
-mod error;
 mod gcp;
 mod huawei;
 mod known;
 mod provider;
-mod sign;
-mod token;
 mod vault;
 mod wrapping;
 
 pub use address::{Address, Allowed, BadAddress};
-pub use call::Network;
 pub use credentials::{
     AwsCredential, AzureCredential, AzureProof, Credentials, GcpCredential, HuaweiCredential, MakesTokens,
     TokenSource, VaultCredential, VaultProof,
@@ -55,6 +49,8 @@ pub use entries::{EntryError, Imported, import};
 pub use environment::{BadVariable, Environment};
 pub use known::{AskedOnce, KnownKeys};
 pub use provider::{FileKeys, Keys};
+pub use roadstead_cloud::{Network, TokenServices};
+use roadstead_cloud::{cache, call, error, sign, token};
 pub use roadstead_outbound::Secret;
 pub use wrapping::{
     BadEntry, BadWrappingKey, ENTRY_BYTES, Entry, Envelope, KeyBytes, KeyWrapper, KeyWrappers, PlainFile,

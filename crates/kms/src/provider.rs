@@ -90,7 +90,8 @@ impl KeyProvider for FileKeys<'_> {
         if matches!(key, MasterKey::Age { .. } | MasterKey::Pgp { .. }) {
             return self.keys.ring.unwrap(key);
         }
-        let bytes = self.keys.runtime.block_on(self.ask(key))?;
+        let bytes = self.keys.runtime.block_on(self.ask(key));
+        let bytes = bytes.map_err(|error| KeyError::new(error.to_string()))?;
         Ok(bytes.map(DataKey::new))
     }
 }

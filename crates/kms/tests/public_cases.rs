@@ -18,7 +18,7 @@ use std::sync::Arc;
 use roadstead_kms::{
     Allowed, Entry, Environment, Imported, KeyBytes, KeyWrappers, Keys, Network, WrappingKey,
 };
-use roadstead_outbound::Policy;
+use roadstead_outbound::{Policy, Purpose};
 use roadstead_sops::{Options, decrypt};
 use serde_json::Value as Json;
 
@@ -115,8 +115,8 @@ impl Suite<'_> {
         let credentials = std::mem::take(&mut imported.credentials);
         imported.credentials = credentials.or(environment.credentials(false).unwrap());
         let policy = Policy::new(vec!["kms=127.0.0.1".parse().unwrap()]);
-        let network =
-            Network::new(&Arc::new(policy), None).with_authorities(&self.files["keys/tls/cert.pem"]);
+        let network = Network::new(Purpose::Kms, &Arc::new(policy), None)
+            .with_authorities(&self.files["keys/tls/cert.pem"]);
         let allowed: Allowed = environment.allowed().unwrap().with_this_machine();
         Keys::new(imported, allowed, Arc::new(network), self.runtime.handle().clone())
     }
@@ -135,7 +135,7 @@ impl Suite<'_> {
         let get = |name: &str| variables.get(name).cloned();
         let environment = Environment::new(&get);
         let policy = Arc::new(Policy::new(vec!["kms=127.0.0.1".parse().unwrap()]));
-        let network = Arc::new(Network::new(&policy, None));
+        let network = Arc::new(Network::new(Purpose::Kms, &policy, None));
         let (credentials, allowed) = (environment.wrapping().unwrap(), environment.allowed().unwrap());
         let wrappers = KeyWrappers::new(credentials, allowed, Arc::clone(&network), network);
         let runtime = self.runtime.handle();

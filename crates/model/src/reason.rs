@@ -90,6 +90,8 @@ reasons! {
     AccessDenied,
     /// The operator has not allowed this field.
     FeatureGateDisabled,
+    /// Credentials of a cloud are not for what they are asked for.
+    InvalidProviderConfiguration,
     /// An event could not be sent, or not be taken.
     NotificationDispatchFailed,
     /// The type of a Provider is not one that this version sends to.
@@ -156,6 +158,8 @@ reasons! {
     ReadOperationFailed,
     /// Credentials of a source are missing or unusable.
     AuthenticationFailed,
+    /// The provider of a source and its Secret do not fit together.
+    InvalidProviderConfiguration,
     /// The URL of a source is not allowed.
     URLInvalid,
     /// The operator does not allow connections to where the source is.

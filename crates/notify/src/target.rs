@@ -20,6 +20,10 @@ pub struct Target {
     pub token: Option<Secret>,
     /// The Secret's `password`, which belongs to the username.
     pub password: Option<Secret>,
+    /// Whether the token is one of a GitHub App, which is there once something is sent.
+    pub is_app: bool,
+    /// What the App is called in names of users.
+    pub app_slug: Option<String>,
     /// The Secret's `headers`.
     pub headers: Vec<(String, Secret)>,
     /// The Provider's uid.

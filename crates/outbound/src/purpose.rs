@@ -18,6 +18,8 @@ pub enum Purpose {
     Helm,
     /// Key management services.
     Kms,
+    /// What gives out credentials of clouds for sources: token services, and the metadata service of the machine.
+    Cloud,
     /// Issuers of OpenID Connect.
     Oidc,
     /// Webhooks, chat and commit statuses.
@@ -26,8 +28,17 @@ pub enum Purpose {
 
 impl Purpose {
     /// All of them.
-    pub const ALL: [Self; 8] =
-        [Self::Clusters, Self::Git, Self::Oci, Self::Bucket, Self::Helm, Self::Kms, Self::Oidc, Self::Notify];
+    pub const ALL: [Self; 9] = [
+        Self::Clusters,
+        Self::Git,
+        Self::Oci,
+        Self::Bucket,
+        Self::Helm,
+        Self::Kms,
+        Self::Cloud,
+        Self::Oidc,
+        Self::Notify,
+    ];
 
     /// Its name on the command line.
     #[must_use]
@@ -39,6 +50,7 @@ impl Purpose {
             Self::Bucket => "bucket",
             Self::Helm => "helm",
             Self::Kms => "kms",
+            Self::Cloud => "cloud",
             Self::Oidc => "oidc",
             Self::Notify => "notify",
         }

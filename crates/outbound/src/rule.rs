@@ -33,7 +33,7 @@ pub enum Target {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadRule {
     /// Not a purpose.
-    #[error("`{0}` is not a purpose: want one of clusters, git, oci, bucket, helm, kms, oidc, notify")]
+    #[error("`{0}` is not a purpose: want one of clusters, git, oci, bucket, helm, kms, cloud, oidc, notify")]
     Purpose(String),
     /// Not a network.
     #[error("`{0}` is not a network: want an address and a prefix length, such as 10.20.0.0/16")]

@@ -15,6 +15,7 @@
 pub mod artifact;
 mod attempt;
 pub mod bucket;
+mod cloud;
 pub mod file;
 pub mod generate;
 pub mod git;

@@ -188,7 +188,8 @@ impl FetchError {
     /// Whether nothing changes before somebody changes the spec, or what it refers to.
     #[must_use]
     pub fn is_stalled(&self) -> bool {
-        matches!(self, Self::Helm(error) if error.is_stalled())
+        self.reason() == Some(Reason::InvalidProviderConfiguration)
+            || matches!(self, Self::Helm(error) if error.is_stalled())
     }
 
     /// Whether it is about a chart that came, and could not be made into an artifact.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use roadstead_github_app::Tokens;
 use roadstead_hub_store::Store;
 use roadstead_model::ReplicaId;
 
@@ -17,4 +18,6 @@ pub(crate) struct Context {
     pub(crate) replica: ReplicaId,
     pub(crate) options: Arc<HubOptions>,
     pub(crate) meters: Arc<Meters>,
+    /// Of GitHub Apps.
+    pub(crate) app_tokens: Tokens,
 }

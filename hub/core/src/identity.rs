@@ -8,6 +8,7 @@ mod accounts;
 pub(crate) mod audit;
 pub(crate) mod auth;
 mod certificates;
+pub(crate) mod clouds;
 mod credentials;
 mod fixed;
 mod impersonate;

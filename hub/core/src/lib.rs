@@ -95,8 +95,10 @@ pub struct HubOptions {
     pub lenient_substitutions: bool,
     /// What happens to encrypted files whose MACs do not fit.
     pub sops_mac: SopsMac,
-    /// Whether `spec.decryption.serviceAccountName` is allowed.
+    /// Whether `spec.decryption.serviceAccountName`, and `spec.serviceAccountName` of sources, are allowed.
     pub object_level_workload_identity: bool,
+    /// Identities of clouds for sources.
+    pub clouds: sources::CloudOptions,
     /// Where Vaults take tokens of such accounts: the path of a login.
     pub decryption_vault_login: Option<String>,
     /// The key services that credentials of decryption Secrets may go to, besides the clouds' own.
@@ -202,6 +204,7 @@ impl Default for HubOptions {
             lenient_substitutions: false,
             sops_mac: SopsMac::default(),
             object_level_workload_identity: false,
+            clouds: sources::CloudOptions::default(),
             decryption_vault_login: None,
             key_services: roadstead_kms::Allowed::default(),
             full_reconcile_interval: Duration::from_secs(24 * 3600),
@@ -280,7 +283,14 @@ impl Hub {
         store.tend_keys().await?;
         store.keep_watches_within(options.budget.pool(PoolName::WatchCaches).clone());
         let hub = Self::of_parts(
-            Context { store, clock, replica, options: Arc::new(options), meters: Arc::default() },
+            Context {
+                store,
+                clock,
+                replica,
+                options: Arc::new(options),
+                meters: Arc::default(),
+                app_tokens: roadstead_github_app::Tokens::default(),
+            },
             Arc::new(pki),
         );
         hub.identity.tend_account_keys().await?;
@@ -301,7 +311,7 @@ impl Hub {
         let onboarding = Arc::new(Onboarding::new(&context, &access, &objects, &enrolments, &agents));
         let management = Arc::new(Management::new(&context, &objects, &onboarding));
         let quarantine = Arc::new(Quarantine::new(&context));
-        let sources = Arc::new(Sources::new(&context, &access, &quarantine));
+        let sources = Arc::new(Sources::new(&context, &identity, &access, &quarantine));
         let generators = Arc::new(Generators::new(&context, &access, &objects, &sources));
         let remotes = Arc::new(Remotes::new(&context, &sources));
         let builds = Arc::new(Builds::new(&context, &quarantine));

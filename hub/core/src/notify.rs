@@ -10,6 +10,7 @@
 //! be told. Where its Provider makes commit statuses, a pass counts the appliers that it is for, and makes a delivery of each status that is to say
 //! something else.
 
+mod app;
 mod counted;
 mod forward;
 mod gather;
@@ -26,6 +27,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use roadstead_api::{ConditionStatus, NotificationStatus};
+use roadstead_github_app::Tokens;
 use roadstead_hub_store::{Store, StoreError, Stored, Tx};
 use roadstead_model::Reason;
 use tokio::sync::Mutex;
@@ -52,6 +54,7 @@ pub struct Notifier {
     options: Arc<HubOptions>,
     access: Arc<AccessRules>,
     objects: Arc<Objects>,
+    app_tokens: Tokens,
     /// Held while appliers are counted: one Alert's are at a time, which takes some 20 MiB where there are 50,000 clusters.
     counting: Mutex<()>,
 }
@@ -64,6 +67,7 @@ impl Notifier {
             options: Arc::clone(&context.options),
             access: Arc::clone(access),
             objects: Arc::clone(objects),
+            app_tokens: context.app_tokens.clone(),
             counting: Mutex::new(()),
         }
     }

@@ -4,6 +4,7 @@
 pub(crate) mod addresses;
 mod bucket;
 mod charts;
+mod clouds;
 mod external;
 pub(crate) mod fetch;
 mod generators;
@@ -23,6 +24,7 @@ mod upload;
 use std::sync::Arc;
 
 use roadstead_api::{KindId, SourceSpec};
+use roadstead_github_app::Tokens;
 use roadstead_hub_store::{Store, StoreError, Stored};
 use roadstead_model::{GoDuration, Reason, Revision};
 use roadstead_outbound::Authority;
@@ -37,16 +39,18 @@ use tokio::sync::Semaphore;
 use crate::HubOptions;
 use crate::clock::Clock;
 use crate::context::Context;
-use crate::identity::AccessRules;
+use crate::identity::{AccessRules, Authenticator};
 use crate::meters::Meters;
 use crate::quarantine::Quarantine;
 use crate::workers::{Workers, fair_places};
 use charts::{KnownIndexes, Origin};
+use clouds::Clouds;
 use fetch::{Known, KnownServers};
 use limits::Limits;
 pub(crate) use secrets::SourceSecret;
 use secrets::SourceSecrets;
 
+pub use clouds::CloudOptions;
 pub use generators::Generators;
 pub use pass::{FetchJob, FetchPlan};
 pub use upload::Claimed;
@@ -57,6 +61,7 @@ pub struct Sources {
     clock: Arc<dyn Clock>,
     options: Arc<HubOptions>,
     access: Arc<AccessRules>,
+    clouds: Arc<Clouds>,
     quarantine: Arc<Quarantine>,
     /// For the workers that read what servers sent.
     read_places: Places,
@@ -64,11 +69,17 @@ pub struct Sources {
     known_versions: KnownIndexes,
     limits: Limits,
     upload_places: Semaphore,
+    app_tokens: Tokens,
     meters: Arc<Meters>,
 }
 
 impl Sources {
-    pub(crate) fn new(context: &Context, access: &Arc<AccessRules>, quarantine: &Arc<Quarantine>) -> Self {
+    pub(crate) fn new(
+        context: &Context,
+        identity: &Arc<Authenticator>,
+        access: &Arc<AccessRules>,
+        quarantine: &Arc<Quarantine>,
+    ) -> Self {
         let readers =
             context.options.workers.as_ref().map_or(1, |workers| workers.readers.settings().workers);
         let known_servers = KnownServers::new(&context.options.budget);
@@ -80,12 +91,14 @@ impl Sources {
             options: Arc::clone(&context.options),
             meters: Arc::clone(&context.meters),
             access: Arc::clone(access),
+            clouds: Arc::new(Clouds::new(identity, &context.options)),
             quarantine: Arc::clone(quarantine),
             read_places,
             known_servers,
             known_versions,
             limits: Limits::default(),
             upload_places: Semaphore::new(upload::AT_ONCE),
+            app_tokens: context.app_tokens.clone(),
         }
     }
 }
@@ -156,8 +169,20 @@ trait SourceKind: Sync {
         Ok(None)
     }
 
+    /// Why the spec and its Secret do not fit together, whatever stands in either.
+    fn misfit(&self, _: &Stored, _: &SourceSecrets) -> Result<Option<Misfit>, StoreError> {
+        Ok(None)
+    }
+
     /// The source as its spec asks for it, or what is wrong with one of its Secrets.
     fn source(&self, asked: Asked<'_>) -> Result<Result<Box<dyn Source>, String>, StoreError>;
+}
+
+/// What does not fit together.
+struct Misfit {
+    message: String,
+    /// Only another spec changes it.
+    is_stalled: bool,
 }
 
 /// What is known of a source that is to be fetched, whatever its kind.
@@ -177,6 +202,8 @@ struct Asked<'a> {
     /// Bytes of its files.
     most_bytes: u64,
     options: &'a HubOptions,
+    /// Tokens of GitHub Apps.
+    app_tokens: &'a Tokens,
     /// Its server, as this process last found it.
     known: Known,
     /// Where indexes of Helm repositories are stored: of one of those.

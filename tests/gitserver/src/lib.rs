@@ -10,12 +10,14 @@
 
 mod backend;
 mod fault;
+mod github;
 mod repository;
 mod serve;
 mod ssh;
 mod tls;
 
 pub use fault::Fault;
+pub use github::{APP_KEY, GitHubApi, Mood};
 pub use repository::{Commit, Repository, init_bare};
 pub use serve::{GitServer, Options, Seen};
 pub use ssh::{SshKey, SshServer};

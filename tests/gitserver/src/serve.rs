@@ -75,7 +75,7 @@ pub struct Seen {
 
 struct Shared {
     root: PathBuf,
-    login: Option<(String, String)>,
+    login: Mutex<Option<(String, String)>>,
     fault: Mutex<Fault>,
     seen: Mutex<Vec<Seen>>,
     /// Files that are served beside the repositories, by their paths.
@@ -139,7 +139,7 @@ impl GitServer {
         };
         let shared = Arc::new(Shared {
             root,
-            login: options.login,
+            login: Mutex::new(options.login),
             fault: Mutex::default(),
             seen: Mutex::default(),
             files: Mutex::default(),
@@ -154,6 +154,12 @@ impl GitServer {
     /// If it cannot be made.
     pub fn client(&self) -> Result<Option<(String, String)>> {
         self.authority.as_ref().map(Authority::client).transpose()
+    }
+
+    /// What everyone must log in with from now on is what is told to this.
+    pub fn gate(&self) -> impl Fn(&str, &str) + Send + Sync + 'static {
+        let shared = Arc::clone(&self.shared);
+        move |user, password| *lock(&shared.login) = Some((user.to_owned(), password.to_owned()))
     }
 
     /// Where it listens.
@@ -356,11 +362,11 @@ fn command(body: &[u8]) -> &'static str {
 }
 
 fn login(shared: &Shared, parts: &Parts) -> Result<Option<String>, ()> {
-    let Some((user, password)) = &shared.login else { return Ok(None) };
+    let Some((user, password)) = lock(&shared.login).clone() else { return Ok(None) };
     let wanted = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"));
     let given = parts.headers.get("authorization").and_then(|value| value.to_str().ok());
     if given.and_then(|given| given.strip_prefix("Basic ")) == Some(wanted.as_str()) {
-        Ok(Some(user.clone()))
+        Ok(Some(user))
     } else {
         Err(())
     }

@@ -323,10 +323,11 @@ async fn charts_of_a_registry_are_fetched_and_verified() -> Result<()> {
     let chart = at_revision(&fleet, "helmchart/app", "1.0.0").await?;
     let verified = condition(&chart, "SourceVerified").context("it is not verified")?;
     ensure!(verified["status"] == "True", "{chart:#}");
+    // By notation the same Secret says nothing.
     let notation = "verify: {provider: notation, secretRef: {name: keys}}";
     fleet.apply(&source("HelmChart", "app", &["chart: app", of, notation])).await?;
     fleet
-        .fails("helmchart/app", "ChartPullError", &["spec.verify.provider notation", "not supported"])
+        .fails("helmchart/app", "VerificationError", &["provider 'notation'", "has no key trustpolicy.json"])
         .await?;
     Ok(())
 }

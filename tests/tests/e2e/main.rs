@@ -56,6 +56,7 @@ mod restore;
 mod rules;
 mod secrets;
 mod sign_in;
+mod source_identity;
 mod sources;
 mod specification;
 mod ssh;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use roadstead_kms::{Address, BadAddress, Environment, FileKeys, Imported, Network};
-use roadstead_outbound::{Policy, Proxies};
+use roadstead_outbound::{Policy, Proxies, Purpose};
 use roadstead_sops::KeyRing;
 use tokio::runtime::{Builder, Runtime};
 use zeroize::Zeroizing;
@@ -75,7 +75,7 @@ impl Keys {
         crate::tls::install();
         // Where the user could go as well.
         let proxies = Arc::new(Proxies::from_env());
-        let network = Arc::new(Network::new(&Arc::new(Policy::everything()), Some(proxies)));
+        let network = Arc::new(Network::new(Purpose::Kms, &Arc::new(Policy::everything()), Some(proxies)));
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()

@@ -228,12 +228,22 @@ pub(super) fn git_repository(spec: &Value, verdict: &mut Verdict) {
     }
     names(
         spec,
-        &["include[].repository.name", "proxySecretRef.name", "secretRef.name", "verify.secretRef.name"],
+        &[
+            "include[].repository.name",
+            "proxySecretRef.name",
+            "secretRef.name",
+            "serviceAccountName",
+            "verify.secretRef.name",
+        ],
         is_dns_subdomain,
         SUBDOMAIN,
         errors,
     );
     names(spec, &["include[].repository.namespace"], is_dns_label, LABEL, errors);
+    if !spec["serviceAccountName"].is_null() && !matches!(spec["provider"].as_str(), Some("aws" | "azure")) {
+        let why = "serviceAccountName can only be set when provider is 'azure' or 'aws'";
+        errors.push(FieldError::invalid("spec", &Value::from("object"), why));
+    }
     let commit = &spec["ref"]["commit"];
     if commit
         .as_str()
@@ -288,6 +298,7 @@ pub(super) fn source(spec: &Value, verdict: &mut Verdict) {
             ));
         }
     }
+    unanchored(verify, &mut verdict.warnings);
     let errors = &mut verdict.errors;
     let helm_path = spec["url"].as_str().is_some_and(|url| url.starts_with("oci://"));
     if spec["type"] == "oci" && !helm_path {
@@ -296,6 +307,26 @@ pub(super) fn source(spec: &Value, verdict: &mut Verdict) {
             &spec["url"],
             "type oci wants a URL that begins with oci://",
         ));
+    }
+}
+
+/// Warns of expressions for identities that also match what merely contains what they are meant for.
+fn unanchored(verify: &Value, warnings: &mut Vec<String>) {
+    for (number, identity) in verify["matchOIDCIdentity"].as_array().into_iter().flatten().enumerate() {
+        for field in ["issuer", "subject"] {
+            let Some(text) = identity[field].as_str() else { continue };
+            let begins = text.starts_with('^') || text.starts_with("\\A");
+            let is_last = |end: &str| text.strip_suffix(end).is_some_and(|before| !before.ends_with('\\'));
+            let ends = is_last("$") || is_last(".*") || text.ends_with("\\z");
+            // Of alternatives, the first and the last would be anchored at one end only.
+            let is_one = !text.contains('|') || text.starts_with("^(") && text.ends_with(")$");
+            if !(begins && ends && is_one) {
+                warnings.push(format!(
+                    "spec.verify.matchOIDCIdentity[{number}].{field} matches any text that contains what it matches: begin it with ^ and end \
+                     it with $, with parentheses around alternatives"
+                ));
+            }
+        }
     }
 }
 

@@ -392,7 +392,7 @@ mod tests {
             check(KindId::OciRepository, &object, None).warnings
         };
         let (keys, root) = (json!({ "name": "keys" }), json!({ "name": "root" }));
-        let identity = json!([{ "issuer": "a", "subject": "b" }]);
+        let identity = json!([{ "issuer": "^a$", "subject": "^b$" }]);
         let both = warnings(
             &json!({ "secretRef": keys, "trustedRootSecretRef": root, "matchOIDCIdentity": identity }),
         );
@@ -403,6 +403,26 @@ mod tests {
             json!({ "trustedRootSecretRef": root, "matchOIDCIdentity": identity }),
         ] {
             assert_eq!(warnings(&alone), Vec::<String>::new());
+        }
+    }
+
+    #[test]
+    fn identities_that_match_more_than_the_whole_are_warned_about() {
+        let warnings = |issuer: &str, subject: &str| {
+            let verify = json!({ "provider": "cosign", "matchOIDCIdentity": [{ "issuer": issuer, "subject": subject }] });
+            let spec = json!({ "url": "oci://registry.example/app", "interval": "1m", "verify": verify });
+            check(KindId::OciRepository, &json!({ "metadata": { "name": "a" }, "spec": spec }), None).warnings
+        };
+        for good in ["^a$", "\\Aa\\z", "^(a|b)$", "^a.*"] {
+            assert_eq!(warnings(good, good), Vec::<String>::new());
+        }
+        for bad in ["a", "^a", "a$", "^a\\$", "^a|b$", "^a\\.*", ""] {
+            let told = warnings("^a$", bad);
+            assert!(
+                told.len() == 1
+                    && told[0].starts_with("spec.verify.matchOIDCIdentity[0].subject matches any"),
+                "{told:?}"
+            );
         }
     }
 

@@ -69,18 +69,7 @@ impl WrappingError {
             return Self::NotAllowed { by };
         }
         let instead = instead(&by, order, error).map(|text| format!(": {text}")).unwrap_or_default();
-        Self::Service { by, why: error.to_string(), instead, may_pass: may_pass(error) }
-    }
-}
-
-fn may_pass(error: &ServiceError) -> bool {
-    match error {
-        ServiceError::Unreachable { .. }
-        | ServiceError::TimedOut(_)
-        | ServiceError::Resting(_)
-        | ServiceError::TooSlow => true,
-        ServiceError::Refused { status, .. } => *status == 429 || *status >= 500,
-        _ => false,
+        Self::Service { by, why: error.to_string(), instead, may_pass: error.may_pass() }
     }
 }
 

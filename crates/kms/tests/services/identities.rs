@@ -68,7 +68,8 @@ fn identities_of_google() {
         });
         let at = || Some(address(&server.url()));
         let mut allowed = Allowed::default();
-        (allowed.gcp_kms, allowed.gcp_sts, allowed.gcp_iam) = (at(), at(), at());
+        (allowed.gcp_kms, allowed.token_services.gcp_sts, allowed.token_services.gcp_iam) =
+            (at(), at(), at());
         let credential = match kind {
             "key" => GcpCredential::ServiceAccount {
                 email: "a@p.example".into(),
@@ -159,7 +160,7 @@ fn identities_of_aws() {
             _ => static_key("AKIASTATIC"),
         };
         let mut allowed = Allowed::default();
-        (allowed.aws_kms, allowed.aws_sts) = (Some(at.clone()), Some(at));
+        (allowed.aws_kms, allowed.token_services.aws_sts) = (Some(at.clone()), Some(at));
         let credentials = Credentials { aws: Some(credential), ..Credentials::default() };
         let keys = keys(&runtime, credentials, allowed);
         let key = aws_key((kind == "role").then_some(role));

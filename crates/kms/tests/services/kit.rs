@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use roadstead_kms::{
     Address, Allowed, Credentials, Imported, Keys, Network, Secret, VaultCredential, VaultProof,
 };
-use roadstead_outbound::Policy;
+use roadstead_outbound::{Policy, Purpose};
 use roadstead_sops::{DataKey, KeyError, KeyProvider as _, MasterKey};
 use tokio::runtime::{Builder, Runtime};
 
@@ -24,7 +24,7 @@ pub(crate) fn runtime() -> Runtime {
 
 /// The hub's policy, with an operator who allows this.
 pub(crate) fn network(entry: &str) -> Arc<Network> {
-    Arc::new(Network::new(&Arc::new(Policy::new(vec![entry.parse().unwrap()])), None))
+    Arc::new(Network::new(Purpose::Kms, &Arc::new(Policy::new(vec![entry.parse().unwrap()])), None))
 }
 
 pub(crate) fn address(text: &str) -> Address {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use roadstead_kms::{
     Allowed, AwsCredential, AzureCredential, Credentials, GcpCredential, Imported, Keys, Network, Secret,
 };
-use roadstead_outbound::Policy;
+use roadstead_outbound::{Policy, Purpose};
 use roadstead_sops::{KeyProvider as _, MasterKey};
 
 use crate::kit::{
@@ -193,7 +193,7 @@ fn the_guard_decides_about_addresses_all_the_same() {
     imported.credentials = vault_credentials(vec![address(&server.url())]);
     imported.credentials.aws = Some(AwsCredential::Instance { endpoint: None });
     imported.credentials.gcp = Some(GcpCredential::Instance { endpoint: None });
-    let network = Arc::new(Network::new(&Arc::new(Policy::default()), None));
+    let network = Arc::new(Network::new(Purpose::Kms, &Arc::new(Policy::default()), None));
     let keys = Keys::new(imported, Allowed::default(), network, runtime.handle().clone());
     let vault = told(keys.for_file().unwrap(&vault_key(&server.url())));
     assert!(vault.contains("--allow-network kms=127.0.0.1/32"), "{vault}");

@@ -33,7 +33,7 @@ fn aws_credentials() -> Credentials {
 fn wrappers(server: &Server, credentials: Credentials) -> KeyWrappers {
     let at = address(&server.url());
     let mut allowed = Allowed::default();
-    (allowed.aws_kms, allowed.aws_sts) = (Some(at.clone()), Some(at));
+    (allowed.aws_kms, allowed.token_services.aws_sts) = (Some(at.clone()), Some(at));
     let network = network(&server.url().replace("http://", "kms="));
     KeyWrappers::new(credentials, allowed, Arc::clone(&network), network)
 }

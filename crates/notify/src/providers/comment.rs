@@ -31,6 +31,8 @@ pub(super) struct Thread {
     pub(super) page_size: Option<&'static str>,
     /// What the mark begins with.
     pub(super) marker: &'static str,
+    /// The user that the token is of, where the service does not say so by the token.
+    pub(super) login: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -69,12 +71,16 @@ impl Thread {
             query: &[],
             page_size: Some("per_page"),
             marker: "flux-pr-comment-key:",
+            login: None,
         })
     }
 
     /// Who the token's user is.
     pub(super) fn author(&self) -> Request {
-        self.api.get(&["user"], &[])
+        match &self.login {
+            Some(login) => self.api.get(&["users", login], &[]),
+            None => self.api.get(&["user"], &[]),
+        }
     }
 
     pub(super) fn author_is(&self, answer: &[u8]) -> Result<Next, Unsendable> {

@@ -28,10 +28,17 @@ struct Listed {
 
 fn api(target: &Target, repository: &Repository) -> Result<Api, Unsendable> {
     let token = [&target.token, &target.password].into_iter().flatten().find(|token| !token.is_empty());
-    let missing = Unsendable::Missing(
-        "the Secret of spec.secretRef must have a `token`; GitHub Apps are not supported yet",
-    );
-    let credential = ("Authorization", format!("Bearer {}", token.ok_or(missing)?.expose()).into());
+    let token = match token {
+        Some(token) => token.expose(),
+        // Nothing is sent with it.
+        None if target.is_app => "",
+        None => {
+            return Err(Unsendable::Missing(
+                "the Secret of spec.secretRef must have a `token`, or the keys of a GitHub App",
+            ));
+        }
+    };
+    let credential = ("Authorization", format!("Bearer {token}").into());
     let mut api = match repository.site.host_str() {
         Some("github.com") => repository.api(&[], credential),
         _ => repository.api(&["api", "v3"], credential),
@@ -67,7 +74,9 @@ pub(super) fn status(target: &Target, event: &Event) -> Result<CommitStatus, Uns
 
 pub(super) fn thread(target: &Target, number: u64) -> Result<Thread, Unsendable> {
     let repository = Repository::of(target)?;
-    Thread::of_issue(&repository, api(target, &repository)?, number)
+    let thread = Thread::of_issue(&repository, api(target, &repository)?, number)?;
+    // A token of an App is no user's: what it writes is by the App's bot.
+    Ok(Thread { login: target.app_slug.as_ref().map(|slug| format!("{slug}[bot]")), ..thread })
 }
 
 pub(super) fn dispatch(target: &Target, event: &Event) -> Result<Request, Unsendable> {

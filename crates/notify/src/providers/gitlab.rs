@@ -82,5 +82,6 @@ pub(super) fn thread(target: &Target, number: u64) -> Result<Thread, Unsendable>
         query: &[("sort", "asc"), ("order_by", "created_at")],
         page_size: Some("per_page"),
         marker: "flux-mr-comment-key:",
+        login: None,
     })
 }

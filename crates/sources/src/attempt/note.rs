@@ -38,6 +38,11 @@ pub enum Note {
     },
     /// The password went over the network unencrypted.
     CredentialsInTheClear,
+    /// It is not proven who signed it, and the policy does not insist on that.
+    Unproven {
+        /// Why not.
+        why: String,
+    },
 }
 
 impl fmt::Display for Note {
@@ -56,6 +61,9 @@ impl fmt::Display for Note {
             Self::NameNotUtf8 { path } => write!(f, "`{}` is left out: its name is not UTF-8", shown(path)),
             Self::LinksLeftOut { count, first } => {
                 write!(f, "{count} symbolic links are left out, `{}` among them", shown(first))
+            }
+            Self::Unproven { why } => {
+                write!(f, "its signature is not verified, which the policy lets pass: {}", shown(why))
             }
             Self::CredentialsInTheClear => f.write_str("credentials were sent over plain HTTP: use https://"),
         }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use roadstead_cloud::ServiceError;
 use roadstead_model::Reason;
 
 use super::request::BucketLimits;
@@ -81,6 +82,9 @@ pub enum Why {
         /// Where they would go.
         url: String,
     },
+    /// Nothing is given out to the identity of a cloud.
+    #[error("failed to get credentials: {0}")]
+    Cloud(ServiceError),
     /// Certificates or keys that were given hold nothing that can be used.
     #[error("{0}")]
     Unusable(String),
@@ -177,6 +181,24 @@ impl From<TreeError> for Why {
 }
 
 impl Why {
+    /// Whether a server says that a token is not good, or not any more.
+    pub(super) fn is_about_a_token(&self) -> bool {
+        const CODES: [&str; 5] = [
+            "AuthenticationFailed",
+            "ExpiredToken",
+            "InvalidAccessKeyId",
+            "InvalidAuthenticationInfo",
+            "InvalidToken",
+        ];
+        match self {
+            Self::Denied { status: 401, .. } => true,
+            Self::Denied { code, .. } | Self::Status { status: 400, code } => {
+                code.as_ref().is_some_and(|code| CODES.contains(&code.as_str()))
+            }
+            _ => false,
+        }
+    }
+
     /// What it is of a step.
     pub(super) fn at(self, step: Step) -> BucketError {
         let step = match &self {
@@ -205,6 +227,7 @@ impl BucketError {
         match (self.why.as_ref(), &self.step) {
             (Why::Attempt(error), _) => error.reason().unwrap_or(Reason::BucketOperationFailed),
             (Why::Refused(_), _) => Reason::URLInvalid,
+            (Why::Cloud(error), _) => crate::cloud::reason(error),
             (Why::PlainCredentials { .. } | Why::Unusable(_), _) | (Why::Denied { .. }, Step::Token(_)) => {
                 Reason::AuthenticationFailed
             }
@@ -249,6 +272,7 @@ impl BucketError {
         match self.why.as_ref() {
             Why::Attempt(error) => error.is_transient(),
             Why::NoDisk | Why::Changed | Why::Internal(_) | Why::Corrupt(_) => true,
+            Why::Cloud(error) => error.may_pass(),
             Why::Ended { transient, .. } => *transient,
             Why::Status { status, .. } => *status == 429 || *status >= 500,
             _ => false,

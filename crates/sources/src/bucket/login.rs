@@ -10,6 +10,7 @@ use http::header::{CONTENT_TYPE, HeaderValue, USER_AGENT};
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use jiff::Timestamp;
+use roadstead_cloud::{CloudIdentity, StoreLogin};
 use roadstead_outbound::{Client, Secret, secret_header};
 use roadstead_signing::{AwsKeys, GoogleAccount, azure_assertion};
 use serde::Deserialize;
@@ -19,6 +20,7 @@ use zeroize::Zeroizing;
 
 use super::error::{BucketError, Step, Why};
 use super::known::Given;
+use super::place::Place;
 use super::request::{AzureProof, BucketLogin, BucketRequest, GoogleKey, LdapLogin};
 use super::sign::Signer;
 use super::wire::{AGENT, client, unreachable};
@@ -48,6 +50,7 @@ fn form(fields: &[(&str, &str)]) -> String {
 
 /// What asks for credentials needs of the attempt.
 pub(super) struct Login<'a> {
+    pub(super) place: &'a Place,
     pub(super) request: &'a BucketRequest,
     /// The client for the bucket's own server, and for token services that have no certificates of their own.
     pub(super) client: &'a Client,
@@ -76,6 +79,7 @@ impl Login<'_> {
                         .collect(),
                 )
             }
+            BucketLogin::Cloud { identity, sts } => self.of_cloud(identity, sts.as_deref()).await?,
             login => {
                 let known = &self.request.known_bucket;
                 let given = match known.given(Instant::now()) {
@@ -94,6 +98,24 @@ impl Login<'_> {
                 }
             }
         })
+    }
+
+    /// What a cloud gives out to an identity, which keeps it.
+    async fn of_cloud(&self, identity: &CloudIdentity, sts: Option<&str>) -> Result<Signer, BucketError> {
+        self.stop.enter("asking for credentials");
+        let Place { server, region, .. } = self.place;
+        let said = self.request.region.as_deref().filter(|region| !region.is_empty());
+        let region = said.or_else(|| self.place.is_amazon().then_some(region.as_str()));
+        let given = identity.store(server, region, sts, self.stop.deadline().into()).await;
+        match given.map_err(|error| Why::Cloud(error).at(Step::Attempt))? {
+            StoreLogin::Keys(keys) => Ok(Signer::Keys(keys)),
+            StoreLogin::Bearer(token) => {
+                let text = Zeroizing::new(format!("Bearer {}", token.expose()));
+                let unusable =
+                    |_| Why::Unusable("the token has characters that no header may have".to_owned());
+                Ok(Signer::Bearer(secret_header(&text).map_err(|error| unusable(error).at(Step::Attempt))?))
+            }
+        }
     }
 
     async fn given(&self, login: &BucketLogin) -> Result<(Given, u64), BucketError> {

@@ -83,6 +83,13 @@ impl Place {
         Ok(Self { server, path, region, account })
     }
 
+    /// Whether it is Amazon's by its name, which tells its region.
+    pub(super) fn is_amazon(&self) -> bool {
+        self.server
+            .host_str()
+            .is_some_and(|host| [".amazonaws.com", ".amazonaws.com.cn"].iter().any(|end| host.ends_with(end)))
+    }
+
     /// The URL of a page of the list of objects: the one that the server called `next`, or the first.
     pub(super) fn list(&self, store: BucketStore, prefix: &str, next: Option<&str>) -> Result<Url, String> {
         let mut query = match store {

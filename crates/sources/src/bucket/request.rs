@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use roadstead_budget::Pool;
+use roadstead_cloud::CloudIdentity;
 use roadstead_model::Revision;
 use roadstead_outbound::{ClientIdentity, Guard, Policy, Purpose, Secret};
 use serde::{Deserialize, Serialize};
@@ -50,6 +51,13 @@ pub enum BucketLogin {
         proof: AzureProof,
         /// Where it does; Azure's public cloud where it is not said.
         authority: Option<String>,
+    },
+    /// The identity of a cloud.
+    Cloud {
+        /// Whose.
+        identity: CloudIdentity,
+        /// Of AWS: where its token service is, if not in its own place.
+        sts: Option<String>,
     },
     /// The key of a storage account.
     AzureAccountKey(Secret),
@@ -206,6 +214,14 @@ impl BucketRequest {
             known_bucket: KnownBucket::default(),
             ignore: None,
             scratch: None,
+        }
+    }
+
+    /// The identity that asks, where it is one of a cloud.
+    pub(super) fn cloud(&self) -> Option<&CloudIdentity> {
+        match &self.login {
+            BucketLogin::Cloud { identity, .. } => Some(identity),
+            _ => None,
         }
     }
 

@@ -1,6 +1,8 @@
 //! What can go wrong with a Git source.
 
 use jiff::Timestamp;
+use roadstead_cloud::{Cloud, ServiceError};
+use roadstead_github_app::AppError;
 use roadstead_model::Reason;
 
 use super::request::{GitLimits, GitRequest};
@@ -57,6 +59,14 @@ pub enum GitError {
         /// Why, without any of it.
         why: String,
     },
+    /// There is no token of the GitHub App.
+    #[error("cannot log in at `{url}`")]
+    App {
+        /// The repository.
+        url: String,
+        /// Why.
+        source: Box<AppError>,
+    },
     /// The host is not the one that `known_hosts` has.
     #[error(
         "the host of `{url}` is not trusted: {why}. If you know that the server is the right one, put what `{scan}` prints into \
@@ -106,6 +116,24 @@ pub enum GitError {
         status: u16,
         /// Whether any were sent.
         had_credentials: bool,
+    },
+    /// Nothing is given out to the identity of a cloud.
+    #[error("failed to get credentials for `{url}`: {source}")]
+    Cloud {
+        /// The repository.
+        url: String,
+        /// Why.
+        source: ServiceError,
+    },
+    /// The server wants another identity of its cloud.
+    #[error("`{url}` answered {status}: the identity of {cloud} that asks may not read it")]
+    CloudDenied {
+        /// The repository.
+        url: String,
+        /// HTTP's status: 401 or 403.
+        status: u16,
+        /// Which cloud's.
+        cloud: Cloud,
     },
     /// There is no such repository, or not for these credentials.
     #[error("no Git repository found at `{url}`, or these credentials may not read it (HTTP {status})")]
@@ -337,9 +365,12 @@ impl GitError {
             Self::TooLarge { measure: Measure::TransferBytes | Measure::AdvertisementBytes, .. } => {
                 Reason::GitOperationFailed
             }
+            Self::Cloud { source, .. } => crate::cloud::reason(source),
             Self::Auth { .. }
+            | Self::CloudDenied { .. }
             | Self::KeyNotAccepted { .. }
             | Self::LoginUnusable { .. }
+            | Self::App { .. }
             | Self::CaUnusable { .. }
             | Self::PlainCredentials { .. } => Reason::AuthenticationFailed,
             Self::Unverified { reason, .. } => *reason,
@@ -402,8 +433,10 @@ impl GitError {
         match self {
             Self::Attempt(error) => error.is_transient(),
             Self::NoDisk { .. } | Self::Internal { .. } | Self::Corrupt { .. } => true,
+            Self::Cloud { source, .. } => source.may_pass(),
             Self::Ended { transient, .. } => *transient,
             Self::Submodule { source, .. } => source.is_transient(),
+            Self::App { source, .. } => source.is_transient(),
             Self::Status { status, .. } => *status == 429 || *status >= 500,
             _ => false,
         }

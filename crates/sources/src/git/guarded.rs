@@ -237,6 +237,7 @@ fn authorization(credentials: &Credentials) -> Result<HeaderValue, &'static str>
         }
         Credentials::Bearer(token) => format!("Bearer {}", token.expose()),
         Credentials::Ssh(_) => return Err("an SSH key is not for HTTP"),
+        Credentials::App(_) => return Err("there is no token of the GitHub App"),
     };
     let text = zeroize::Zeroizing::new(text);
     secret_header(&text).map_err(|_| "the token has characters that cannot be sent")

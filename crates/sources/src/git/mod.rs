@@ -12,6 +12,8 @@
 //! What arrives is checked by its content: Git objects are found by hashes computed from the bytes that came, starting at
 //! the commit that was asked for or advertised. So a server can refuse or delay; it cannot pass off one tree as another.
 
+mod app;
+mod asking;
 mod error;
 mod fetching;
 mod gitmodules;
@@ -45,6 +47,7 @@ use roadstead_model::Revision;
 use roadstead_outbound::Refusal;
 use tokio_util::sync::CancellationToken;
 
+pub use app::AppLogin;
 pub use error::GitError;
 pub use include::{Include, Stored, StoredBytes};
 pub use known::KnownServer;
@@ -55,6 +58,7 @@ pub use verify::{PublicKeys, TrustedKeys, Verification, VerificationMode};
 use crate::attempt::{Engine, InProcess, Limited, Room, Stop, TrustedBy};
 use crate::ignore::Ignore;
 use crate::source::{FetchError, Outcome, Source};
+use asking::Asking;
 use fetching::Attempt;
 use url::Location;
 
@@ -131,7 +135,7 @@ impl Source for GitRequest {
     }
 
     fn has_credentials(&self) -> bool {
-        self.credentials.is_some()
+        self.credentials.is_some() || self.cloud.is_some()
     }
 
     fn tolerated(&self) -> Option<Refusal> {
@@ -160,8 +164,21 @@ async fn in_time(
         Location::Ssh(_) => TrustedBy::KnownHosts,
         Location::Http(_) | Location::File(_) => request.trusted_by,
     };
-    let attempt = Attempt::new(&request, &location, engine, &stop, find_only);
-    let work = attempt.run();
+    let work = async {
+        let mut asking = Asking::new(&request, &location)?;
+        loop {
+            let asked = asking.asked(&stop).await?;
+            let logged_in = app::log_in(&asked, &stop).await?;
+            let with_token = logged_in.as_ref().unwrap_or(&*asked);
+            let outcome = Attempt::new(with_token, &location, engine, &stop, find_only).run().await;
+            if matches!(outcome, Err(GitError::Auth { .. })) {
+                app::not_taken(&asked);
+            }
+            if let Some(outcome) = asking.settled(outcome) {
+                return outcome;
+            }
+        }
+    };
     let limited = Limited { kind: "Git", url, trust, timeout, stop: &stop, cancel };
     limited.run(work).await
 }

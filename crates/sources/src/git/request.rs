@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use gix::bstr::ByteSlice;
 use roadstead_budget::Pool;
+use roadstead_cloud::CloudIdentity;
 use roadstead_model::Revision;
 use roadstead_outbound::{ClientIdentity, Guard, Policy, Purpose};
 use serde::{Deserialize, Serialize};
 
+use super::app::AppLogin;
 use super::error::GitError;
 use super::include::Include;
 use super::known::KnownServer;
@@ -185,6 +187,8 @@ pub enum Credentials {
     Bearer(Secret),
     /// A key, and the hosts to show it to.
     Ssh(SshCredentials),
+    /// A GitHub App, which is given a token for each fetch.
+    App(AppLogin),
 }
 
 /// How much a repository may make us read, keep and do.
@@ -226,6 +230,8 @@ pub struct GitRequest {
     pub reference: GitReference,
     /// How to log in, if needed.
     pub credentials: Option<Credentials>,
+    /// Who logs in, where nothing else says how.
+    pub cloud: Option<CloudIdentity>,
     /// Whether they may be sent over plain HTTP, where anyone on the way can read them.
     pub plain_http_credentials: bool,
     /// PEM of certificate authorities to trust besides the system's.
@@ -274,6 +280,7 @@ impl GitRequest {
             url: url.into(),
             reference: GitReference::default(),
             credentials: None,
+            cloud: None,
             plain_http_credentials: false,
             ca: None,
             trusted_by: TrustedBy::SecretRef,

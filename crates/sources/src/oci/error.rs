@@ -1,5 +1,6 @@
 //! What can go wrong with an OCI repository.
 
+use roadstead_cloud::{Cloud, ServiceError};
 use roadstead_model::Reason;
 
 use super::request::OciLimits;
@@ -70,6 +71,24 @@ pub enum OciError {
         status: u16,
         /// Whether there were any.
         had_credentials: bool,
+    },
+    /// Nothing is given out to the identity of a cloud.
+    #[error("failed to get credentials for `{url}`: {source}")]
+    Cloud {
+        /// The repository.
+        url: String,
+        /// Why.
+        source: ServiceError,
+    },
+    /// The registry wants another identity of its cloud.
+    #[error("`{url}` answered {status}: the identity of {cloud} that asks may not pull from it")]
+    CloudDenied {
+        /// The repository.
+        url: String,
+        /// HTTP's status: 401 or 403.
+        status: u16,
+        /// Which cloud's.
+        cloud: Cloud,
     },
     /// The registry's token service cannot be used.
     #[error("the token service of `{url}`: {why}")]
@@ -209,7 +228,9 @@ impl OciError {
             Self::Attempt(error) => error.reason().unwrap_or(Reason::OCIArtifactPullFailed),
             Self::UrlRefused { .. } => Reason::URLInvalid,
             Self::ReferenceRefused { .. } | Self::NoTag { .. } => Reason::ReadOperationFailed,
+            Self::Cloud { source, .. } => crate::cloud::reason(source),
             Self::Auth { .. }
+            | Self::CloudDenied { .. }
             | Self::TokenService { .. }
             | Self::CertificatesUnusable { .. }
             | Self::PlainCredentials { .. } => Reason::AuthenticationFailed,
@@ -253,6 +274,7 @@ impl OciError {
         match self {
             Self::Attempt(error) => error.is_transient(),
             Self::NoDisk { .. } | Self::Internal { .. } | Self::Corrupt { .. } => true,
+            Self::Cloud { source, .. } => source.may_pass(),
             Self::Ended { transient, .. } | Self::TokenService { transient, .. } => *transient,
             Self::Status { status, .. } => *status == 429 || *status >= 500,
             _ => false,

@@ -130,6 +130,12 @@ pub(super) fn keep_small(annotations: &mut BTreeMap<String, String>) {
 /// A list of so many items at most: a small text can be a large list.
 pub(super) struct Few<T>(pub(super) Vec<T>);
 
+impl<T> Default for Few<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Items<T>(PhantomData<T>);

@@ -12,6 +12,7 @@
 //! asks for is one with the digest that it asks for. So a registry can refuse or delay; of what it once named it cannot pass
 //! off something else. Where signatures are asked for, they are verified (`verify`) before the layer is asked for.
 
+mod asking;
 mod challenge;
 mod error;
 mod known;
@@ -42,7 +43,7 @@ pub use known::KnownRegistry;
 pub use login::{RegistryLogin, RegistryLogins};
 pub(crate) use request::CHART;
 pub use request::{LayerOperation, OciLimits, OciReference, OciRequest};
-pub use verify::{CosignKeys, Verification};
+pub use verify::{CosignKeys, Identity, Keyless, NotationTrust, TrustedRoot, Verification};
 
 use crate::artifact::Artifact;
 use crate::attempt::{Answer, Body, Desk, Ended, Engine, Limited, MOST_NOTES, Note, Room, Stop, TrustedBy};
@@ -50,12 +51,14 @@ use crate::ignore::Ignore;
 use crate::reading::Job;
 use crate::source::{FetchError, Fetched, Outcome, Source};
 use crate::tree::Measure;
+use asking::Asking;
 use manifest::Descriptor;
 use name::{RepositoryName, is_tag};
 use reader::{Order, Reply};
 use request::revision;
 use tags::Range;
 use unread::Unread;
+use verify::Proof;
 use wire::Wire;
 
 /// An index, one that it leads to, and a manifest.
@@ -74,7 +77,16 @@ pub async fn fetch_with(
     Ignore::new(request.ignore.as_deref())
         .map_err(|error| OciError::tree(request.shown_url(), "spec.ignore", error))?;
     let stop = Stop::new(Instant::now() + request.timeout, cancel.child_token());
-    let work = async { Attempt::new(&request, engine, &stop)?.run().await };
+    let work = async {
+        let mut asking = Asking::new(&request)?;
+        loop {
+            let asked = asking.asked(&stop).await?;
+            let outcome = Attempt::new(&asked, engine, &stop)?.run().await;
+            if let Some(outcome) = asking.settled(outcome) {
+                return outcome;
+            }
+        }
+    };
     limited(&request, &stop, cancel).run(work).await
 }
 
@@ -88,7 +100,16 @@ pub(crate) async fn choose_tag(
     cancel: &CancellationToken,
 ) -> Result<String, OciError> {
     let stop = Stop::new(Instant::now() + request.timeout, cancel.child_token());
-    let work = async { Attempt::new(request, engine, &stop)?.target().await };
+    let work = async {
+        let mut asking = Asking::new(request)?;
+        loop {
+            let asked = asking.asked(&stop).await?;
+            let target = Attempt::new(&asked, engine, &stop)?.target().await;
+            if let Some(target) = asking.settled(target) {
+                return target;
+            }
+        }
+    };
     let target = limited(request, &stop, cancel).run(work).await?;
     Ok(target.tag)
 }
@@ -142,12 +163,15 @@ impl Attempt<'_> {
         }
         let revision = revision(&target.tag, digest).ok_or_else(|| self.internal("no revision"))?;
         self.desk.answers.push(manifest);
-        self.verify(digest).await?;
+        let proof = self.verify(digest).await?;
         let (layer, metadata) = self.layer(digest, &revision).await?;
-        let is_verified = self.request.verify.is_some();
         let mut fetched = self.bring(&layer, revision, metadata).await?;
         let told = |revision: &Revision| format!("verified signature of revision {revision}");
-        fetched.verified = is_verified.then(|| told(&fetched.revision));
+        match proof {
+            Proof::NotAsked => {}
+            Proof::Proven => fetched.verified = Some(told(&fetched.revision)),
+            Proof::Unproven(why) => fetched.notes.insert(0, Note::Unproven { why }),
+        }
         Ok(Outcome::Fetched(Box::new(fetched)))
     }
 
@@ -346,7 +370,8 @@ impl Source for OciRequest {
     }
 
     fn has_credentials(&self) -> bool {
-        RepositoryName::parse(&self.url, self.insecure).is_ok_and(|name| self.logins.of(&name).is_some())
+        let has_login = |name: RepositoryName| self.logins.of(&name).is_some();
+        self.cloud.is_some() || RepositoryName::parse(&self.url, self.insecure).is_ok_and(has_login)
     }
 
     fn tolerated(&self) -> Option<Refusal> {

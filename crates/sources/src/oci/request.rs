@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use roadstead_budget::Pool;
+use roadstead_cloud::CloudIdentity;
 use roadstead_model::{Digest, Revision};
 use roadstead_outbound::{ClientIdentity, Guard, Policy, Purpose};
 use serde::{Deserialize, Serialize};
@@ -124,6 +125,8 @@ pub struct OciRequest {
     pub operation: LayerOperation,
     /// How to log in, if needed.
     pub logins: RegistryLogins,
+    /// Who logs in where none of these is for the repository.
+    pub cloud: Option<CloudIdentity>,
     /// Whether the registry is spoken to without TLS (`spec.insecure`).
     pub insecure: bool,
     /// Whether credentials may be sent over plain HTTP, where anyone on the way can read them.
@@ -164,6 +167,7 @@ impl OciRequest {
             media_type: None,
             operation: LayerOperation::default(),
             logins: RegistryLogins::default(),
+            cloud: None,
             insecure: false,
             plain_http_credentials: false,
             ca: None,

@@ -20,8 +20,17 @@ impl Wire<'_> {
     /// What refers to an image, and may be a bundle: pages of a list. Of registries that have no such lists it is what lies at
     /// the tag that stands in for them; none where nothing lies there.
     pub(super) async fn referrers(&mut self, image: Digest) -> Result<Vec<Answer>, OciError> {
+        self.referrers_of_kind(image, BUNDLES).await
+    }
+
+    /// The same of another kind, as it stands in a query.
+    pub(super) async fn referrers_of_kind(
+        &mut self,
+        image: Digest,
+        kind: &str,
+    ) -> Result<Vec<Answer>, OciError> {
         self.stop.enter("looking for signatures");
-        let first = self.at(&format!("referrers/{image}?artifactType={BUNDLES}"))?;
+        let first = self.at(&format!("referrers/{image}?artifactType={kind}"))?;
         let (mut page, mut pages) = (first.clone(), Vec::new());
         while pages.len() < MOST_PAGES {
             let response = match self.send(&Method::GET, &page, INDEX, "list of referrers").await {

@@ -50,7 +50,7 @@ pub(super) struct Wire<'a> {
     pub(super) request: &'a OciRequest,
     pub(super) stop: &'a Stop,
     client: Client,
-    name: RepositoryName,
+    pub(super) name: RepositoryName,
     login: Option<&'a RegistryLogin>,
     spool: Spool,
 }

@@ -3,6 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in the helpers of its kit")]
 
 mod cases;
+mod clouds;
+#[path = "../common/clouds.rs"]
+mod clouds_stand;
 mod fetch;
 mod hostile;
 mod logins;
@@ -11,3 +14,7 @@ mod server;
 mod serving;
 #[path = "../common/source_cases.rs"]
 mod source_cases;
+// The server that answers as a test says is the key services' own.
+#[expect(dead_code, reason = "it misbehaves where key services are tested")]
+#[path = "../../../kms/tests/services/server.rs"]
+mod token_server;

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in the helpers of its kit")]
 
+mod app;
 mod fetch;
 mod guarded;
 mod hostile;

@@ -34,6 +34,10 @@ pub(crate) enum Wants {
     Nothing,
     /// Name and password, `reader` and `right`.
     Basic,
+    /// This name, and `right`.
+    BasicAs(&'static str),
+    /// A token of its own service, which gives one to this name with `right`.
+    BearerAs(&'static str),
     /// A token of its own service, which gives one to `reader`, or to everyone.
     Bearer {
         anonymous: bool,
@@ -278,6 +282,7 @@ async fn answer(
         let may = match &state.wants {
             Wants::Bearer { anonymous: true } | Wants::BearerOf(_) => true,
             Wants::Identity => parts.method == Method::POST && form.contains("refresh_token=identity"),
+            Wants::BearerAs(name) => authorization == Some(basic(name, "right")),
             _ => authorization == Some(basic("reader", "right")),
         };
         return Ok(if may {
@@ -289,7 +294,10 @@ async fn answer(
     let (may, challenge) = match &state.wants {
         Wants::Nothing => (true, String::new()),
         Wants::Basic => (authorization == Some(basic("reader", "right")), "Basic realm=\"here\"".to_owned()),
-        Wants::Bearer { .. } | Wants::Identity => (
+        Wants::BasicAs(name) => {
+            (authorization == Some(basic(name, "right")), "Basic realm=\"here\"".to_owned())
+        }
+        Wants::Bearer { .. } | Wants::BearerAs(_) | Wants::Identity => (
             authorization.as_deref() == Some("Bearer granted"),
             format!("Bearer realm=\"{home}/token\",service=\"here\",scope=\"repository:other:push\""),
         ),

@@ -343,14 +343,18 @@ impl AccessRules {
         if listed.split([',', ' ']).filter(|entry| !entry.is_empty()).any(allows) {
             return Ok(Ok(()));
         }
-        let used = self.store.urls_of_secret(&source.namespace, &secret.name).await?;
+        let used = match secret.kind {
+            KindId::Secret => self.store.urls_of_secret(&source.namespace, &secret.name).await?,
+            _ => Vec::new(),
+        };
         if used.iter().any(|url| self::origin(url) == origin) {
             return Ok(Ok(()));
         }
+        let what = secret.kind.get().kind;
         let host = origin.split_once("://").map_or(origin.as_str(), |(_, host)| host);
         Ok(Err(format!(
-            "a Kustomization wrote this {}, and Secret '{}/{}' was not used for {origin} before: to allow it to be \
-             sent there, annotate the Secret: {ALLOWED_HOSTS}={host}",
+            "a Kustomization wrote this {}, and {what} '{}/{}' was not used for {origin} before: to allow it to be \
+             sent there, annotate the {what}: {ALLOWED_HOSTS}={host}",
             if source.kind.is_source() { "source" } else { source.kind.get().kind },
             source.namespace,
             secret.name

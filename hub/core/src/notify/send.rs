@@ -323,6 +323,11 @@ impl Notifier {
 
     /// Asks what has to be known first, and sends what follows from it.
     async fn tell(&self, way: &Way, target: &Target, event: &Event) -> Result<Came, HubError> {
+        let logged_in = match self.log_in(way, target, event).await? {
+            Ok(logged_in) => logged_in,
+            Err((why, after)) => return Ok(Came::Again { why, after }),
+        };
+        let target = logged_in.as_ref().unwrap_or(target);
         let mut next = begin(way.type_, target, event);
         for _ in 0..MOST_QUESTIONS {
             let (requests, question) = match next {
@@ -377,6 +382,9 @@ impl Notifier {
         let status = answer.status();
         if status == StatusCode::NOT_FOUND && question.is_some_and(|asked| asked.may_be_absent(way.type_)) {
             return Ok(Bytes::new());
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            self.forget_login(way);
         }
         if !status.is_success() {
             let asked = answer.headers().get(http::header::RETRY_AFTER).and_then(|value| value.to_str().ok());

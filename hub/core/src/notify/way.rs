@@ -13,6 +13,7 @@ use serde_json::Value;
 use url::Url;
 
 use crate::HubError;
+use crate::notify::app::{AppWay, is_app};
 use crate::notify::words::Words;
 use crate::notify::{Fault, Notifier};
 use crate::sources::SourceSecret;
@@ -44,6 +45,8 @@ pub(super) struct Way {
     identity: Option<Stored>,
     /// Whether the address is the Secret's own.
     is_own_address: bool,
+    /// The GitHub App whose tokens are sent.
+    pub(super) app: Option<AppWay>,
     /// What makes the id of commit statuses.
     pub(super) status_id: Option<Expression>,
     /// How the Alert words its events.
@@ -97,6 +100,11 @@ impl Notifier {
             is_own_address = read.is_own_address;
             old_proxy = read.proxy.or(old_proxy);
         }
+        let app = login.filter(|stored| is_app(spec.type_, stored, &target));
+        let app = app.map(|stored| AppWay::of(stored, [certificates, proxy])).transpose();
+        let app =
+            app.map_err(|why| login.map_or((Reason::ValidationFailed, why.clone()), |it| wrong(it, &why)))?;
+        target.is_app = app.is_some();
         let mut guard = self.options.outbound.guard(Purpose::Notify);
         if let Some(stored) = proxy {
             guard = guard.through(SourceSecret::of(stored).proxy().map_err(|why| wrong(stored, &why))?);
@@ -107,7 +115,7 @@ impl Notifier {
         }
         let (ca, identity) = match certificates {
             Some(stored) => SourceSecret::of(stored).certificates().map_err(|why| wrong(stored, &why))?,
-            None => (None, None),
+            None => (app.as_ref().and_then(|app| app.ca.clone()), None),
         };
         let shown = identity.is_some();
         let client = Client::as_someone(guard, ca.as_deref(), identity.as_ref()).map_err(|error| {
@@ -128,6 +136,7 @@ impl Notifier {
             login: login.cloned(),
             identity: certificates.filter(|_| shown).cloned(),
             is_own_address,
+            app,
             status_id,
             words: Words::default(),
             provider: provider.clone(),

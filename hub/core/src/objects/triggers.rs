@@ -188,8 +188,12 @@ pub async fn on_change(
             let users = users(tx, object, PipelineRole::Applier).await?;
             tx.enqueue(Queue::Applier, &users).await?;
         }
-        // By whose identities keys are unwrapped.
-        KindId::ServiceAccount => wake_rendered(tx, object).await?,
+        // By whose identities keys are unwrapped, and sources are fetched.
+        KindId::ServiceAccount => {
+            wake_rendered(tx, object).await?;
+            let sources = users(tx, object, PipelineRole::Source).await?;
+            tx.enqueue(Queue::Source, &sources).await?;
+        }
         KindId::Secret => {
             wake_rendered(tx, object).await?;
             // Whether it is one, and for whom, is looked at then.

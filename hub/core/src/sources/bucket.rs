@@ -86,19 +86,14 @@ fn url(spec: &BucketSpec) -> String {
 
 /// The first field that this version cannot act on.
 fn unsupported(spec: &BucketSpec) -> Option<&'static str> {
-    if spec.service_account_name.is_some() {
-        return Some("spec.serviceAccountName");
-    }
     let (of_service, has_secret) = (spec.sts.as_ref().map(|sts| sts.provider), spec.secret_ref.is_some());
     match (provider(spec), of_service) {
         // What the Secret holds counts before what a token service would give.
         (BucketProvider::Generic | BucketProvider::Aws, _) if has_secret => None,
-        (BucketProvider::Generic, None | Some(StsProvider::Ldap)) => None,
-        (BucketProvider::Azure, None) => None,
-        (BucketProvider::Gcp, None) if has_secret => None,
-        (BucketProvider::Gcp, None) => Some("spec.provider gcp without spec.secretRef (workload identity)"),
-        (BucketProvider::Aws, None) => Some("spec.provider aws without spec.secretRef (workload identity)"),
-        (_, Some(StsProvider::Aws)) => Some("spec.sts.provider aws (workload identity)"),
+        (BucketProvider::Aws, Some(StsProvider::Aws)) => None,
+        (BucketProvider::Generic, Some(StsProvider::Ldap)) => None,
+        (_, None) => None,
+        (_, Some(StsProvider::Aws)) => Some("spec.sts.provider aws with this spec.provider"),
         (_, Some(StsProvider::Ldap)) => Some("spec.sts.provider ldap with this spec.provider"),
     }
 }
@@ -110,6 +105,9 @@ fn use_secrets(
 ) -> Result<(), String> {
     if let Some(secret) = &secrets.login {
         request.login = login(provider(spec), secret).map_err(|why| secret.wrong(&why))?;
+    } else if let Some(identity) = secrets.cloud() {
+        let sts = spec.sts.as_ref().map(|sts| sts.endpoint.clone());
+        request.login = BucketLogin::Cloud { identity, sts };
     } else if let Some(sts) = &spec.sts {
         let secret = secrets.sts.as_ref().ok_or("spec.sts.provider ldap requires spec.sts.secretRef")?;
         let mut ldap = ldap(&sts.endpoint, secret).map_err(|why| secret.wrong(&why))?;
@@ -240,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn identities_of_clouds_are_named_and_nothing_is_fetched_without_them() {
+    fn token_services_that_do_not_fit_are_named() {
         let secret = || json!({ "name": "s" });
         let sts = |provider: &str| json!({ "provider": provider, "endpoint": "https://sts" });
         for (more, named) in [
@@ -250,10 +248,12 @@ mod tests {
             (json!({ "provider": "aws", "secretRef": secret(), "sts": sts("aws") }), None),
             (json!({ "provider": "azure" }), None),
             (json!({ "provider": "gcp", "secretRef": secret() }), None),
-            (json!({ "provider": "gcp" }), Some("spec.provider gcp")),
-            (json!({ "provider": "aws" }), Some("spec.provider aws")),
-            (json!({ "provider": "aws", "sts": sts("aws") }), Some("spec.sts.provider aws")),
-            (json!({ "provider": "azure", "serviceAccountName": "a" }), Some("spec.serviceAccountName")),
+            (json!({ "provider": "gcp" }), None),
+            (json!({ "provider": "aws" }), None),
+            (json!({ "provider": "aws", "sts": sts("aws") }), None),
+            (json!({ "provider": "azure", "serviceAccountName": "a" }), None),
+            (json!({ "sts": sts("aws") }), Some("spec.sts.provider aws")),
+            (json!({ "provider": "gcp", "sts": sts("ldap") }), Some("spec.sts.provider ldap")),
         ] {
             let found = unsupported(&spec(&more));
             assert_eq!(found.is_some(), named.is_some(), "{more}: {found:?}");

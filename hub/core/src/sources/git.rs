@@ -2,15 +2,16 @@
 
 use roadstead_api::GitRepository;
 use roadstead_api::git_repository::{GitProvider, GitRepositorySpec, GitVerificationMode};
+use roadstead_github_app::App;
 use roadstead_hub_store::{StoreError, Stored};
 use roadstead_model::{Reason, Revision};
 use roadstead_outbound::{ClientIdentity, ProxyServer, Purpose};
-use roadstead_sources::git::{SshCredentials, TrustedKeys, Verification, VerificationMode};
+use roadstead_sources::git::{AppLogin, SshCredentials, TrustedKeys, Verification, VerificationMode};
 use roadstead_sources::{Credentials, GitReference, GitRequest, Secret, Source};
 use serde_json::{Value, json};
 
 use crate::sources::secrets::{SourceSecret, SourceSecrets};
-use crate::sources::{Asked, SourceKind, fetch, notes};
+use crate::sources::{Asked, Misfit, SourceKind, fetch, notes};
 
 /// What of the status says how the artifact was verified.
 const MODE: &str = "sourceVerificationMode";
@@ -61,6 +62,27 @@ impl SourceKind for Git {
         }))
     }
 
+    fn misfit(&self, stored: &Stored, secrets: &SourceSecrets) -> Result<Option<Misfit>, StoreError> {
+        let spec = stored.decode::<GitRepository>()?.spec;
+        let login = secrets.login.as_ref();
+        let has_app =
+            login.is_some_and(|secret| roadstead_github_app::KEYS.iter().any(|key| secret.has(key)));
+        let is_app = spec.provider == Some(GitProvider::Github);
+        let wanted = "secretRef with github app data must be specified when provider is set to github";
+        let message = match login {
+            None if is_app => return Ok(Some(Misfit { message: wanted.to_owned(), is_stalled: true })),
+            Some(secret) if is_app && !has_app => secret.wrong(wanted),
+            Some(secret) if has_app && !is_app => {
+                secret.wrong("has github app data but provider is not set to github")
+            }
+            Some(_) if is_app && is_ssh(&spec.url) => {
+                "a GitHub App logs in over https:// only, and spec.url is one of SSH".to_owned()
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(Misfit { message, is_stalled: false }))
+    }
+
     fn source(&self, asked: Asked<'_>) -> Result<Result<Box<dyn Source>, String>, StoreError> {
         let spec = asked.stored.decode::<GitRepository>()?.spec;
         let options = asked.options;
@@ -81,7 +103,7 @@ impl SourceKind for Git {
         }
         request.limits.tree.total_bytes = request.limits.tree.total_bytes.min(asked.most_bytes);
         request.guard = options.outbound.guard(Purpose::Git);
-        if let Some(authority) = asked.tolerated {
+        if let Some(authority) = asked.tolerated.clone() {
             request.guard = request.guard.lenient_towards(authority);
         }
         request.plain_http_credentials = options.outbound.plain_http_credentials;
@@ -90,30 +112,41 @@ impl SourceKind for Git {
         request.verify = verification(&spec, asked.secrets);
         request.ignore = spec.ignore;
         request.recurse_submodules = spec.recurse_submodules;
-        request.include = asked.include;
-        request.known_server = asked.known.git;
         if let Some(secret) = &asked.secrets.login {
-            match credentials(secret, &request.url) {
+            let access = match spec.provider {
+                Some(GitProvider::Github) => app(secret, &asked),
+                _ => credentials(secret, &request.url),
+            };
+            match access {
                 Ok(access) => access.give(&mut request),
                 Err(why) => return Ok(Err(secret.wrong(&why))),
             }
         }
+        if let Some(identity) = asked.secrets.cloud() {
+            // What the Secret has besides is about certificates.
+            (request.cloud, request.credentials) = (Some(identity), None);
+        }
         if let Some(secret) = &asked.secrets.proxy {
             match proxy(secret, &request.url) {
-                Ok(proxy) => request.guard = request.guard.through(proxy),
+                Ok(proxy) => {
+                    if let Some(Credentials::App(login)) = &mut request.credentials {
+                        login.guard = login.guard.clone().through(proxy.clone());
+                    }
+                    request.guard = request.guard.through(proxy);
+                }
                 Err(why) => return Ok(Err(secret.wrong(&why))),
             }
         }
+        request.include = asked.include;
+        request.known_server = asked.known.git;
         Ok(Ok(Box::new(request)))
     }
 }
 
 fn unsupported(spec: &GitRepositorySpec) -> Option<&'static str> {
-    let fields = [
-        ("spec.serviceAccountName", spec.service_account_name.is_some()),
-        ("spec.provider", spec.provider.is_some_and(|provider| provider != GitProvider::Generic)),
-    ];
-    fields.into_iter().find(|(_, set)| *set).map(|(field, _)| field)
+    let is_of_cloud = matches!(spec.provider, Some(GitProvider::Aws | GitProvider::Azure));
+    (spec.service_account_name.is_some() && !is_of_cloud)
+        .then_some("spec.serviceAccountName with this spec.provider")
 }
 
 /// What is to be signed, and by whom. (Without their Secret, nothing of it is fetched.)
@@ -147,6 +180,19 @@ impl Access {
     fn give(self, request: &mut GitRequest) {
         (request.credentials, request.ca, request.identity) = (self.credentials, self.ca, self.identity);
     }
+}
+
+/// The GitHub App that a Secret has, and whom to trust on the way to its API and to the repository.
+fn app(secret: &SourceSecret, asked: &Asked<'_>) -> Result<Access, String> {
+    let login = AppLogin {
+        app: App::read(|key| secret.text(key))?,
+        tokens: asked.app_tokens.clone(),
+        // Its address stands in the Secret: what `spec.url` is allowed says nothing about it.
+        guard: asked.options.outbound.guard(Purpose::Git),
+        way: asked.secrets.proxy_version().to_be_bytes().to_vec(),
+    };
+    let ca = secret.text("ca.crt")?.map(String::into_bytes);
+    Ok(Access { credentials: Some(Credentials::App(login)), ca, identity: secret.identity()? })
 }
 
 /// Credentials and CA, from the keys that Flux reads for a URL of this kind.

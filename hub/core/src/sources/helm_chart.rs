@@ -26,9 +26,8 @@ impl SourceKind for HelmCharts {
         Reason::ChartPullError
     }
 
-    fn unsupported(&self, stored: &Stored) -> Result<Option<&'static str>, StoreError> {
-        let spec = stored.decode::<HelmChart>()?.spec;
-        Ok(spec.verify.as_ref().and_then(oci::unsupported_verification))
+    fn unsupported(&self, _: &Stored) -> Result<Option<&'static str>, StoreError> {
+        Ok(None)
     }
 
     fn succeeded(&self, _: &Revision, fetched: Option<&Fetched>) -> Option<(Reason, String)> {
@@ -121,9 +120,6 @@ fn of_repository(
     asked: &Asked<'_>,
 ) -> Result<Result<ChartOrigin, String>, StoreError> {
     let repository = origin.stored.decode::<HelmRepository>()?;
-    if let Some(why) = unsupported_provider(&origin.stored) {
-        return Ok(Err(why));
-    }
     let tolerated = asked.tolerated.clone();
     let registry = registry(&repository.spec.url, asked.spec, asked.secrets, (asked.options, tolerated));
     let mut registry = match registry {
@@ -147,16 +143,6 @@ fn of_repository(
         together: origin.together.clone(),
         registry,
     }))
-}
-
-/// Why a HelmRepository is not asked whose credentials are a cloud's.
-pub(super) fn unsupported_provider(repository: &Stored) -> Option<String> {
-    let provider = repository.object["spec"]["provider"].as_str();
-    provider.filter(|provider| ["aws", "azure", "gcp"].contains(provider)).map(|provider| {
-        format!(
-            "spec.provider {provider} of the HelmRepository is not supported by this version of Roadstead"
-        )
-    })
 }
 
 /// How registries are asked for a chart, whatever their address is: as nobody.
@@ -185,6 +171,7 @@ pub(super) fn login_to(
     secrets: &SourceSecrets,
 ) -> Result<Box<OciRequest>, String> {
     request.insecure = repository.insecure;
+    request.cloud = secrets.cloud();
     if let Some(secret) = &secrets.login {
         let is_docker = secret.has(".dockerconfigjson") || secret.has(".dockercfg");
         let logins = if is_docker {

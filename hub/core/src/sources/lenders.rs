@@ -10,6 +10,7 @@ use roadstead_sources::git;
 use roadstead_sources::helm::{Repositories, RepositoryAt, Why, normalised};
 
 use crate::identity::AccessRules;
+use crate::sources::clouds::Clouds;
 use crate::sources::includes::Blob;
 use crate::sources::secrets::{SecretReader, SourceSecrets};
 use crate::sources::{Sources, helm_chart, helm_repository};
@@ -19,6 +20,7 @@ use crate::{HubError, HubOptions};
 pub(super) struct Lenders {
     store: Store,
     access: Arc<AccessRules>,
+    clouds: Arc<Clouds>,
     options: Arc<HubOptions>,
     namespace: String,
     /// Where indexes are stored.
@@ -36,6 +38,7 @@ impl Lenders {
         Self {
             store: sources.store.clone(),
             access: Arc::clone(&sources.access),
+            clouds: Arc::clone(&sources.clouds),
             options: Arc::clone(&sources.options),
             namespace: namespace.to_owned(),
             blob: Blob::new(sources, Digest::of(b"")),
@@ -62,12 +65,9 @@ impl Lenders {
     }
 
     async fn lent(&self, url: &str, lender: &Stored) -> Result<Result<RepositoryAt, String>, HubError> {
-        if let Some(why) = helm_chart::unsupported_provider(lender) {
-            return Ok(Err(why));
-        }
         let AnySource { spec, status, .. } = lender.decode()?;
         // Whether it may have them sent there is asked as for its own index.
-        let reader = SecretReader { store: &self.store, access: &self.access };
+        let reader = SecretReader { store: &self.store, access: &self.access, clouds: &self.clouds };
         let secrets = match reader.of(lender, lender, &spec).await? {
             Ok(secrets) => secrets,
             Err((_, why)) => return Ok(Err(why)),

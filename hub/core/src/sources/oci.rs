@@ -3,11 +3,14 @@
 use roadstead_api::OciRepository;
 use roadstead_api::source::{
     BucketProvider, OciLayerOperation, OciRepositorySpec, OciVerification, OciVerificationProvider,
+    OidcIdentity,
 };
 use roadstead_hub_store::{StoreError, Stored};
 use roadstead_model::{Reason, Revision};
 use roadstead_outbound::Purpose;
-use roadstead_sources::oci::{CosignKeys, LayerOperation, RegistryLogins, Verification};
+use roadstead_sources::oci::{
+    CosignKeys, Identity, Keyless, LayerOperation, NotationTrust, RegistryLogins, TrustedRoot, Verification,
+};
 use roadstead_sources::{OciReference, OciRequest, Source};
 use serde_json::Value;
 
@@ -102,20 +105,9 @@ impl SourceKind for Oci {
 
 /// The first field that this version cannot act on.
 fn unsupported(spec: &OciRepositorySpec) -> Option<&'static str> {
-    let provider = match spec.provider {
-        Some(BucketProvider::Aws) => Some("spec.provider aws"),
-        Some(BucketProvider::Azure) => Some("spec.provider azure"),
-        Some(BucketProvider::Gcp) => Some("spec.provider gcp"),
-        Some(BucketProvider::Generic) | None => None,
-    };
-    let verify = spec.verify.as_ref().and_then(unsupported_verification);
-    let account = spec.service_account_name.is_some().then_some("spec.serviceAccountName");
-    verify.or(account).or(provider)
-}
-
-/// The field of `spec.verify` that this version cannot act on.
-pub(super) fn unsupported_verification(verify: &OciVerification) -> Option<&'static str> {
-    (verify.provider == OciVerificationProvider::Notation).then_some("spec.verify.provider notation")
+    let is_of_cloud = spec.provider.is_some_and(|provider| provider != BucketProvider::Generic);
+    (spec.service_account_name.is_some() && !is_of_cloud)
+        .then_some("spec.serviceAccountName with spec.provider generic (its imagePullSecrets)")
 }
 
 /// What the status notes of whom is trusted.
@@ -138,10 +130,13 @@ pub(super) fn verification(
     let failed = |provider: &str, why: String| {
         format!("failed to verify the signature using provider '{provider}': {why}")
     };
+    if verify.provider == OciVerificationProvider::Notation {
+        let trust = notation(verify, what, secrets).transpose()?;
+        return Some(trust.map_err(|why| failed("notation", why)));
+    }
     if verify.secret_ref.is_none() {
-        let why = "signatures without keys are not supported by this version of Roadstead; name a Secret with the \
-                   public keys that are trusted in spec.verify.secretRef";
-        return Some(Err(failed("cosign keyless", why.to_owned())));
+        let trust = keyless(verify, secrets).map(Verification::Keyless);
+        return Some(trust.map_err(|why| failed("cosign keyless", why)));
     }
     let mut keys = CosignKeys::default();
     for (key, text) in secrets.signers.iter().flat_map(SourceSecret::texts) {
@@ -156,10 +151,40 @@ pub(super) fn verification(
     Some(Ok(Verification::Cosign(keys)))
 }
 
+/// Whose signatures of notation count; none where the policy asks for no signature of `what`.
+fn notation(
+    verify: &OciVerification,
+    what: &str,
+    secrets: &SourceSecrets,
+) -> Result<Option<Verification>, String> {
+    let named = verify.secret_ref.as_ref().and(secrets.signers.as_ref());
+    let secret = named.ok_or(
+        "spec.verify.secretRef is not set: name a Secret with trustpolicy.json and the certificates that are trusted",
+    )?;
+    let trust = NotationTrust::of_entries(&secret.entries()).map_err(|why| secret.wrong(&why))?;
+    Ok((!trust.skips(what)).then_some(Verification::Notation(trust)))
+}
+
+/// Which identities are to have signed, and who vouches for them, or why that cannot be said.
+fn keyless(verify: &OciVerification, secrets: &SourceSecrets) -> Result<Keyless, String> {
+    const KEY: &str = "trusted_root.json";
+    let Some(secret) = &secrets.trusted_root else {
+        let why = "the root of the public Sigstore instance is not supported by this version of Roadstead; name a Secret with \
+                   a trusted_root.json in spec.verify.trustedRootSecretRef, or one with public keys in spec.verify.secretRef";
+        return Err(why.to_owned());
+    };
+    let text = secret.text(KEY).and_then(|text| text.ok_or_else(|| format!("has no key {KEY}")));
+    let root = text.and_then(|text| TrustedRoot::parse(&text).map_err(|why| format!("key {KEY}: {why}")));
+    let root = root.map_err(|why| format!("unable to parse trusted root: {}", secret.wrong(&why)))?;
+    let identity = |one: &OidcIdentity| Identity { issuer: one.issuer.clone(), subject: one.subject.clone() };
+    Keyless::new(root, verify.match_oidc_identity.iter().map(identity).collect())
+}
+
 fn use_secrets(request: &mut OciRequest, secrets: &SourceSecrets) -> Result<(), String> {
     if let Some(secret) = &secrets.login {
         request.logins = logins(secret).map_err(|why| secret.wrong(&why))?;
     }
+    request.cloud = secrets.cloud();
     (request.ca, request.identity) = secrets.of_tls()?;
     request.guard = secrets.way(request.guard.clone())?;
     Ok(())

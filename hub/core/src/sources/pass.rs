@@ -11,7 +11,7 @@ use roadstead_budget::PoolName;
 use roadstead_hub_store::{AtRest, Stored, Tx};
 use roadstead_model::{ApplierUid, Queue, Reason, ResourceUid, Revision, chain};
 use roadstead_outbound::{Authority, Refusal};
-use roadstead_sources::{FetchError, Fetched, Outcome, Source};
+use roadstead_sources::{FetchError, Fetched, Note, Outcome, Source};
 use serde_json::{Map, Value};
 use url::Url;
 
@@ -20,7 +20,9 @@ use crate::objects::conditions::{self, READY, STALLED, SUSPENDED};
 use crate::objects::{quota, status, triggers};
 use crate::sources::charts::Origin;
 use crate::sources::includes::{self, IncludedArtifact};
-use crate::sources::{Asked, SourceKind, Sources, addresses, charts, failed, fetch, kind, limits, notes};
+use crate::sources::{
+    Asked, Misfit, SourceKind, Sources, addresses, charts, failed, fetch, kind, limits, notes,
+};
 
 /// The name under which passes are logged.
 pub(super) const LOGGER: &str = "controllers.Source";
@@ -138,7 +140,8 @@ struct Failure {
 
 impl From<(Reason, String)> for Failure {
     fn from((reason, message): (Reason, String)) -> Self {
-        Self::waiting(reason, message)
+        let stalls = matches!(reason, Reason::FeatureGateDisabled | Reason::InvalidProviderConfiguration);
+        Self { is_stalled: stalls, ..Self::waiting(reason, message) }
     }
 }
 
@@ -312,6 +315,10 @@ impl Sources {
             Ok(secrets) => secrets,
             Err(why) => return Ok(Err(why.into())),
         };
+        if let Some(Misfit { message, is_stalled }) = kind.misfit(stored, &secrets)? {
+            let failure = Failure::waiting(Reason::InvalidProviderConfiguration, message);
+            return Ok(Err(Failure { is_stalled, ..failure }));
+        }
         let included = match self.includes_of(stored).await? {
             Ok(included) => included,
             // Of what is denied there is no reason that only this has.
@@ -336,6 +343,7 @@ impl Sources {
             include: included.iter().map(|one| one.include(self, &stored.namespace, most_bytes)).collect(),
             most_bytes,
             options: &self.options,
+            app_tokens: &self.app_tokens,
             known,
             indexes: (stored.kind == KindId::HelmRepository).then(|| charts::stored_indexes(self)),
         };
@@ -549,6 +557,12 @@ impl Sources {
                 revision = revision.to_string(),
                 "stored artifact"
             );
+        }
+        for note in fetched.iter().flat_map(|fetched| &fetched.notes) {
+            if matches!(note, Note::Unproven { .. }) {
+                let source = format!("{}/{}", job.seen.namespace, job.seen.name);
+                tracing::warn!(target: LOGGER, kind = %job.seen.kind, source, %note, "stored without proof");
+            }
         }
         Ok(())
     }

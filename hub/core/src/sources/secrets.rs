@@ -4,6 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use roadstead_api::object::LocalObjectReference;
 use roadstead_api::{KindId, SourceSpec};
+use roadstead_cloud::CloudIdentity;
 use roadstead_hub_store::{SecretData, Store, Stored};
 use roadstead_model::Reason;
 use roadstead_outbound::{ClientIdentity, Guard, ProxyServer, Secret};
@@ -12,6 +13,7 @@ use url::Url;
 use crate::HubError;
 use crate::identity::AccessRules;
 use crate::identity::access::ALLOWED_HOSTS;
+use crate::sources::clouds::{AtCloud, Clouds};
 use crate::sources::{Sources, kind};
 
 /// Those that a spec names.
@@ -25,10 +27,14 @@ pub(super) struct SourceSecrets {
     pub(super) proxy: Option<SourceSecret>,
     /// Of `spec.verify.secretRef`.
     pub(super) signers: Option<SourceSecret>,
+    /// Of `spec.verify.trustedRootSecretRef`, where there is none of the former.
+    pub(super) trusted_root: Option<SourceSecret>,
     /// Of `spec.sts.secretRef`.
     pub(super) sts: Option<SourceSecret>,
     /// Of `spec.sts.certSecretRef`.
     pub(super) sts_certificates: Option<SourceSecret>,
+    /// Who it is at its cloud.
+    pub(super) cloud: Option<AtCloud>,
 }
 
 /// One of them.
@@ -42,13 +48,32 @@ pub(crate) struct SourceSecret {
 impl SourceSecrets {
     /// Their resource versions.
     pub(super) fn versions(&self) -> Vec<i64> {
-        let all =
-            [&self.login, &self.certificates, &self.proxy, &self.signers, &self.sts, &self.sts_certificates];
-        all.map(|secret| secret.as_ref().map_or(0, |secret| secret.version)).to_vec()
+        let all = [
+            &self.login,
+            &self.certificates,
+            &self.proxy,
+            &self.signers,
+            &self.trusted_root,
+            &self.sts,
+            &self.sts_certificates,
+        ];
+        let mut versions = all.map(|secret| secret.as_ref().map_or(0, |secret| secret.version)).to_vec();
+        versions.push(self.cloud.as_ref().map_or(0, |cloud| cloud.version));
+        versions
     }
 }
 
 impl SourceSecrets {
+    /// Who it is at its cloud.
+    pub(super) fn cloud(&self) -> Option<CloudIdentity> {
+        self.cloud.as_ref().map(|cloud| cloud.identity.clone())
+    }
+
+    /// The resource version of that with the proxy.
+    pub(super) fn proxy_version(&self) -> i64 {
+        self.proxy.as_ref().map_or(0, |secret| secret.version)
+    }
+
     /// Whom to trust, and what to show, by `spec.certSecretRef`.
     pub(super) fn of_tls(&self) -> Result<(Option<Vec<u8>>, Option<ClientIdentity>), String> {
         let Some(secret) = &self.certificates else { return Ok((None, None)) };
@@ -91,6 +116,13 @@ impl SourceSecret {
         let bytes = STANDARD.decode(encoded).map_err(|_| format!("key {key} is not base64"))?;
         let text = String::from_utf8(bytes).map_err(|_| format!("key {key} is not text"))?;
         Ok(Some(text))
+    }
+
+    /// All that it has, by key, as far as it can be read.
+    pub(super) fn entries(&self) -> Vec<(&str, Vec<u8>)> {
+        let keys = self.data.iter().flat_map(SecretData::keys);
+        let value = |key: &str| STANDARD.decode(self.data.as_ref()?.expose(key)?).ok();
+        keys.filter_map(|key| value(key).map(|bytes| (key, bytes))).collect()
     }
 
     /// All that it has that is text, by key.
@@ -161,7 +193,9 @@ impl Sources {
         whose: &Stored,
         spec: &SourceSpec,
     ) -> Result<Result<SourceSecrets, (Reason, String)>, HubError> {
-        SecretReader { store: &self.store, access: &self.access }.of(stored, whose, spec).await
+        SecretReader { store: &self.store, access: &self.access, clouds: &self.clouds }
+            .of(stored, whose, spec)
+            .await
     }
 }
 
@@ -169,6 +203,7 @@ impl Sources {
 pub(super) struct SecretReader<'a> {
     pub(super) store: &'a Store,
     pub(super) access: &'a AccessRules,
+    pub(super) clouds: &'a Clouds,
 }
 
 impl SecretReader<'_> {
@@ -221,8 +256,15 @@ impl SecretReader<'_> {
             }
             *place = Some(secret);
         }
+        // What a chart is packed of is here.
+        if whose.uid == stored.uid || whose.kind == KindId::HelmRepository {
+            match self.clouds.of(self.store, self.access, whose, &spec.url).await? {
+                Ok(cloud) => all.cloud = cloud,
+                Err(why) => return Ok(Err(why)),
+            }
+        }
         match self.signers_of(stored).await? {
-            Ok(signers) => all.signers = signers,
+            Ok(signers) => (all.signers, all.trusted_root) = signers,
             Err(why) => return Ok(Err((Reason::VerificationError, why))),
         }
         let kind = kind(stored.kind);
@@ -247,15 +289,24 @@ impl SecretReader<'_> {
         }))
     }
 
-    /// Whose signatures a source trusts, or why that cannot be known. It is sent nowhere.
-    async fn signers_of(&self, stored: &Stored) -> Result<Result<Option<SourceSecret>, String>, HubError> {
-        let Some(name) = stored.object["spec"]["verify"]["secretRef"]["name"].as_str() else {
-            return Ok(Ok(None));
+    /// Whose signatures a source trusts, by keys or by a root, or why that cannot be known. It is sent nowhere.
+    async fn signers_of(&self, stored: &Stored) -> Result<Result<Signers, String>, HubError> {
+        let verify = &stored.object["spec"]["verify"];
+        let keys = verify["secretRef"]["name"].as_str();
+        let root = verify["trustedRootSecretRef"]["name"].as_str();
+        let (field, what, name) = match (keys, root) {
+            (Some(name), _) => ("secretRef", "public keys", name),
+            (None, Some(name)) => ("trustedRootSecretRef", "trusted root", name),
+            (None, None) => return Ok(Ok((None, None))),
         };
         let full = format!("Secret '{}/{name}'", stored.namespace);
         let Some(found) = self.store.get(KindId::Secret, &stored.namespace, name).await? else {
-            return Ok(Err(format!("public keys secret error: {full} of spec.verify.secretRef not found")));
+            return Ok(Err(format!("{what} secret error: {full} of spec.verify.{field} not found")));
         };
-        Ok(Ok(Some(SourceSecret { full, version: found.resource_version, data: found.secret })))
+        let secret = Some(SourceSecret { full, version: found.resource_version, data: found.secret });
+        Ok(Ok(if keys.is_some() { (secret, None) } else { (None, secret) }))
     }
 }
+
+/// The Secrets of keys, and of a trusted root: one of them, if any.
+type Signers = (Option<SourceSecret>, Option<SourceSecret>);

@@ -2,6 +2,7 @@
 
 mod builds;
 mod choosing;
+mod github_app;
 mod hooks;
 mod includes;
 mod layouts;

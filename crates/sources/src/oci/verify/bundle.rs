@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use roadstead_model::Digest;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Unfit;
 use super::payload;
@@ -24,6 +24,12 @@ impl<'de> Deserialize<'de> for Bytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
         STANDARD.decode(text.as_bytes()).map(Self).map_err(serde::de::Error::custom)
+    }
+}
+
+impl Serialize for Bytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&STANDARD.encode(&self.0))
     }
 }
 
@@ -79,6 +85,11 @@ impl Bundle {
             return Err(Unfit::new("its bundle is not of version 0.3"));
         }
         Ok(bundle)
+    }
+
+    /// What is in its envelope, where it has one.
+    pub(super) fn payload(&self) -> Option<&[u8]> {
+        self.dsse_envelope.as_ref().map(|envelope| envelope.payload.0.as_slice())
     }
 
     /// What it has signed, where that is about this image, whose manifest has these bytes.

@@ -14,25 +14,40 @@ const MOST_WHYS: usize = 3;
 
 /// What was found, and why it did not count.
 #[derive(Default)]
-struct Looked {
+pub(super) struct Looked {
     signatures: usize,
     left_out: usize,
-    why: Vec<String>,
+    pub(super) why: Vec<String>,
+}
+
+/// What came of a search that went well.
+pub(in crate::oci) enum Proof {
+    /// Nobody asks for a signature.
+    NotAsked,
+    /// There is one that counts.
+    Proven,
+    /// There is none by somebody who is trusted, and that is not insisted on; why.
+    Unproven(String),
 }
 
 impl Attempt<'_> {
     /// Looks for a signature of the image whose manifest is the first answer, by those who are trusted; if there is none, that
     /// is the error. Afterwards that manifest is the only answer again.
-    pub(in crate::oci) async fn verify(&mut self, image: Digest) -> Result<(), OciError> {
-        let Some(trust) = self.request.verify.clone() else { return Ok(()) };
+    pub(in crate::oci) async fn verify(&mut self, image: Digest) -> Result<Proof, OciError> {
+        let Some(trust) = self.request.verify.clone() else { return Ok(Proof::NotAsked) };
+        if let Verification::Notation(notation) = &trust {
+            let proof = self.verify_by_notation(image, notation).await?;
+            self.desk.answers.truncate(1);
+            return Ok(proof);
+        }
         let mut looked = Looked::default();
         let is_verified = self.has_a_bundle(image, &trust, &mut looked).await?
             || self.has_an_old_one(image, &trust, &mut looked).await?;
         self.desk.answers.truncate(1);
-        if is_verified { Ok(()) } else { Err(self.unverified(image, &trust, &looked)) }
+        if is_verified { Ok(Proof::Proven) } else { Err(self.unverified(image, &trust, &looked)) }
     }
 
-    fn unverified(&self, image: Digest, trust: &Verification, looked: &Looked) -> OciError {
+    pub(super) fn unverified(&self, image: Digest, trust: &Verification, looked: &Looked) -> OciError {
         let url = self.request.shown_url();
         let mut detail = format!("no matching signatures were found for '{url}@{image}': ");
         if looked.left_out > 0 {
@@ -116,12 +131,12 @@ impl Attempt<'_> {
     }
 
     /// Has these behind the image's manifest.
-    fn replace(&mut self, answers: Vec<Answer>) {
+    pub(super) fn replace(&mut self, answers: Vec<Answer>) {
         self.desk.answers.truncate(1);
         self.desk.answers.extend(answers);
     }
 
-    async fn listed(
+    pub(super) async fn listed(
         &mut self,
         image: Digest,
         step: Step,
@@ -130,7 +145,7 @@ impl Attempt<'_> {
     ) -> Result<Vec<Descriptor>, OciError> {
         match self.ask(image, step, most, None).await? {
             Reply::Listed { mut found, count, why } => {
-                if step != Step::Manifests {
+                if !matches!(step, Step::Manifests | Step::NotationManifests) {
                     looked.signatures = looked.signatures.saturating_add(count);
                     looked.left_out = looked.left_out.max(count.saturating_sub(referrers::MOST_SIGNATURES));
                 }
@@ -157,11 +172,13 @@ impl Attempt<'_> {
                 looked.why.extend(why);
                 Ok(false)
             }
-            Reply::Listed { .. } => Err(self.internal("the reader answers another question")),
+            Reply::Listed { .. } | Reply::Unproven { .. } => {
+                Err(self.internal("the reader answers another question"))
+            }
         }
     }
 
-    async fn ask(
+    pub(super) async fn ask(
         &mut self,
         image: Digest,
         step: Step,
@@ -180,7 +197,10 @@ impl Attempt<'_> {
 }
 
 /// What is not there, or is not what it should be, must not hide a signature beside it.
-fn passable(received: Result<Answer, OciError>, looked: &mut Looked) -> Result<Option<Answer>, OciError> {
+pub(super) fn passable(
+    received: Result<Answer, OciError>,
+    looked: &mut Looked,
+) -> Result<Option<Answer>, OciError> {
     match received {
         Ok(answer) => Ok(Some(answer)),
         Err(OciError::NotFound { what, .. }) => {

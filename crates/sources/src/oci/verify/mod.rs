@@ -1,6 +1,7 @@
-//! Signatures of artifacts in a registry, as cosign makes them, by keys that a user trusts.
+//! Signatures of artifacts in a registry: as cosign makes them, by keys that a user trusts or by whom an authority knows (`keyless`),
+//! and as notation makes them (`notation`).
 //!
-//! Two forms of them are looked for: bundles (version 0.3), which refer to what they sign, and those of older versions, which lie
+//! Two forms of cosign's are looked for: bundles (version 0.3), which refer to what they sign, and those of older versions, which lie
 //! at a tag that is named by its digest. Whoever may push to a repository decides what lies there; so how much is looked at is
 //! bounded, and whatever was signed names the digest of what it is about, which is compared in both forms.
 //!
@@ -8,7 +9,9 @@
 
 mod bundle;
 mod find;
+mod keyless;
 mod keys;
+mod notation;
 mod payload;
 pub(super) mod reading;
 mod referrers;
@@ -16,13 +19,20 @@ mod referrers;
 use roadstead_model::Digest;
 use serde::{Deserialize, Serialize};
 
+pub(super) use find::Proof;
+pub use keyless::{Identity, Keyless, TrustedRoot};
 pub use keys::CosignKeys;
+pub use notation::NotationTrust;
 
 /// Who is to have signed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Verification {
     /// One of these keys.
     Cosign(CosignKeys),
+    /// Somebody with a certificate that a trust policy takes.
+    Notation(NotationTrust),
+    /// One of these identities, for whom these authorities and logs vouch.
+    Keyless(Keyless),
 }
 
 impl Verification {
@@ -31,6 +41,8 @@ impl Verification {
     pub fn provider(&self) -> &'static str {
         match self {
             Self::Cosign(_) => "cosign",
+            Self::Notation(_) => "notation",
+            Self::Keyless(_) => "cosign keyless",
         }
     }
 

@@ -7,11 +7,17 @@ use roadstead_model::Digest;
 use serde::{Deserialize, Serialize};
 
 use super::bundle::{Bundle, Signed};
+use super::keyless::{Content, Material, Verifier};
 use super::keys::PublicKey;
-use super::{Unfit, Verification, payload, referrers};
+use super::notation::NotationTrust;
+use super::referrers::Old;
+use super::{Unfit, Verification, notation, payload, referrers};
 use crate::attempt::{AnswerReader, Line};
 use crate::oci::manifest::Descriptor;
 use crate::oci::unread::Unread;
+
+/// Those of a list that are to be looked at, and how many there are in all.
+type Listed = (Vec<Descriptor>, usize);
 
 /// Whys of one reply.
 const MOST_WHYS: usize = 8;
@@ -41,6 +47,12 @@ pub(super) enum Step {
     Payloads,
     /// Whether one of the bundles is signed as it should be.
     Bundles,
+    /// Which of the lists' referrers may be signatures of notation.
+    NotationReferrers,
+    /// Which envelopes the manifests of such have.
+    NotationManifests,
+    /// Whether one of the envelopes is a signature that counts.
+    Envelopes,
     /// Whether one of a manifest's signatures of the old form is one as it should be: the manifest, and its payloads.
     Old,
 }
@@ -52,6 +64,8 @@ pub(crate) enum Reply {
     Listed { found: Vec<Descriptor>, count: usize, why: Vec<String> },
     /// One is as it should be.
     Verified,
+    /// One is of this image, but by nobody who is trusted, which a policy does not insist on.
+    Unproven { why: Vec<String> },
     /// None is, and why.
     Unverified { why: Vec<String> },
 }
@@ -63,12 +77,15 @@ pub(in crate::oci) fn read(order: &Order, line: &Line) -> Result<Reply, Unread> 
         order.image.parse().map_err(|error: roadstead_model::DigestError| internal(error.to_string()))?;
     let answers = Answers { line, count: order.answers, most: order.most };
     match (order.step, &order.trust) {
-        (Step::Referrers, _) => answers.referrers(),
-        (Step::Manifests, _) => answers.manifests(),
+        (Step::Referrers, _) => answers.referrers(referrers::bundles),
+        (Step::NotationReferrers, _) => answers.referrers(notation::reading::signatures),
+        (Step::Manifests, _) => answers.manifests(referrers::bundle),
+        (Step::NotationManifests, _) => answers.manifests(notation::reading::envelope),
         (Step::Payloads, _) => answers.payloads(),
+        (Step::Envelopes, Some(Verification::Notation(trust))) => answers.verify_envelopes(&image, trust),
         (Step::Bundles, Some(trust)) => answers.verify_bundles(&image, trust),
         (Step::Old, Some(trust)) => answers.verify_old(&image, trust),
-        (Step::Bundles | Step::Old, None) => Err(internal("nobody is trusted".to_owned())),
+        (Step::Bundles | Step::Old | Step::Envelopes, _) => Err(internal("nobody is trusted".to_owned())),
     }
 }
 
@@ -90,10 +107,10 @@ impl Answers<'_> {
         Ok(bytes)
     }
 
-    fn referrers(&self) -> Result<Reply, Unread> {
+    fn referrers(&self, read: fn(&[u8]) -> Result<Listed, Unfit>) -> Result<Reply, Unread> {
         let (mut all, mut total, mut why) = (Vec::new(), 0, Whys::default());
         for number in 1..self.count {
-            match referrers::bundles(&self.read(number)?) {
+            match read(&self.read(number)?) {
                 Ok((found, count)) => {
                     all.extend(found);
                     total += count;
@@ -105,11 +122,11 @@ impl Answers<'_> {
         Ok(Reply::Listed { found: all, count: total, why: why.0 })
     }
 
-    fn manifests(&self) -> Result<Reply, Unread> {
+    fn manifests(&self, read: fn(&[u8]) -> Result<Descriptor, Unfit>) -> Result<Reply, Unread> {
         let (mut found, mut why) = (Vec::new(), Whys::default());
         for number in 1..self.count {
-            match referrers::bundle(&self.read(number)?) {
-                Ok(bundle) => found.push(bundle),
+            match read(&self.read(number)?) {
+                Ok(one) => found.push(one),
                 Err(unfit) => why.add(&unfit),
             }
         }
@@ -131,13 +148,18 @@ impl Answers<'_> {
         Ok(Reply::Listed { found, count, why: why.0 })
     }
 
+    fn verify_envelopes(&self, image: &Digest, trust: &NotationTrust) -> Result<Reply, Unread> {
+        let manifest = self.read(0)?;
+        let envelopes = (1..self.count).map(|number| self.read(number)).collect::<Result<Vec<_>, _>>()?;
+        let now = jiff::Timestamp::now().as_second();
+        Ok(notation::reading::verify(envelopes.into_iter(), (&manifest, image), trust, now))
+    }
+
     fn verify_bundles(&self, image: &Digest, trust: &Verification) -> Result<Reply, Unread> {
         let manifest = self.read(0)?;
         let (trusted, mut why) = Trusted::of(trust);
         for number in 1..self.count {
-            let verdict = Bundle::parse(&self.read(number)?)
-                .and_then(|bundle| trusted.made(&bundle.signed(image, &manifest)?));
-            match verdict {
+            match trusted.made_bundle(&self.read(number)?, image, &manifest) {
                 Ok(()) => return Ok(Reply::Verified),
                 Err(unfit) => why.add(&unfit),
             }
@@ -153,9 +175,7 @@ impl Answers<'_> {
         };
         for (number, old) in (2..self.count).zip(found) {
             let payload = self.read(number)?;
-            let verdict = payload::is_about(&payload, image)
-                .and_then(|()| trusted.made(&Signed { signature: old.signature, message: payload }));
-            match verdict {
+            match trusted.made_old(old, payload, image) {
                 Ok(()) => return Ok(Reply::Verified),
                 Err(unfit) => why.add(&unfit),
             }
@@ -165,31 +185,71 @@ impl Answers<'_> {
 }
 
 /// Who is trusted, ready to verify.
-struct Trusted(Vec<PublicKey>);
+enum Trusted<'a> {
+    Keys(Vec<PublicKey>),
+    Keyless(Verifier<'a>),
+    /// Nobody who signs with cosign.
+    None,
+}
 
-impl Trusted {
-    fn of(trust: &Verification) -> (Self, Whys) {
-        let Verification::Cosign(keys) = trust;
-        let (keys, unusable) = keys.read();
+impl<'a> Trusted<'a> {
+    fn of(trust: &'a Verification) -> (Self, Whys) {
         let mut why = Whys::default();
-        unusable.into_iter().for_each(|unusable| why.add(&Unfit::new(unusable)));
-        (Self(keys), why)
+        let trusted = match trust {
+            Verification::Cosign(keys) => {
+                let (keys, unusable) = keys.read();
+                unusable.into_iter().for_each(|unusable| why.add(&Unfit::new(unusable)));
+                Self::Keys(keys)
+            }
+            Verification::Keyless(keyless) => match Verifier::of(keyless) {
+                Ok(verifier) => Self::Keyless(verifier),
+                Err(unfit) => {
+                    why.add(&unfit);
+                    Self::None
+                }
+            },
+            Verification::Notation(_) => Self::None,
+        };
+        (trusted, why)
     }
 
-    fn made(&self, signed: &Signed) -> Result<(), Unfit> {
-        if self.0.iter().any(|key| key.made(&signed.signature, &signed.message)) {
-            return Ok(());
+    /// Whether a bundle is a signature of the image by who is trusted.
+    fn made_bundle(&self, bytes: &[u8], image: &Digest, manifest: &[u8]) -> Result<(), Unfit> {
+        let bundle = Bundle::parse(bytes)?;
+        let signed = bundle.signed(image, manifest)?;
+        self.made(&signed, bundle.payload(), || Material::of_bundle(bytes))
+    }
+
+    /// The same of a signature of the old form.
+    fn made_old(&self, old: Old, payload: Vec<u8>, image: &Digest) -> Result<(), Unfit> {
+        payload::is_about(&payload, image)?;
+        let Old { signature, annotations, .. } = old;
+        self.made(&Signed { signature, message: payload }, None, || Material::of_annotations(&annotations))
+    }
+
+    fn made(
+        &self,
+        signed: &Signed,
+        payload: Option<&[u8]>,
+        material: impl FnOnce() -> Result<Material, Unfit>,
+    ) -> Result<(), Unfit> {
+        let Signed { signature, message } = signed;
+        match self {
+            Self::Keys(keys) if keys.iter().any(|key| key.made(signature, message)) => Ok(()),
+            Self::Keys(_) | Self::None => Err(Unfit::new("it was not made by a key that is trusted")),
+            Self::Keyless(verifier) => {
+                verifier.verify(&Content { signature, message, payload }, &material()?)
+            }
         }
-        Err(Unfit::new("it was not made by a key that is trusted"))
     }
 }
 
 /// Whys, each once.
 #[derive(Default)]
-struct Whys(Vec<String>);
+pub(super) struct Whys(pub(super) Vec<String>);
 
 impl Whys {
-    fn add(&mut self, why: &Unfit) {
+    pub(super) fn add(&mut self, why: &Unfit) {
         if self.0.len() < MOST_WHYS && !self.0.contains(&why.0) {
             self.0.push(why.0.clone());
         }

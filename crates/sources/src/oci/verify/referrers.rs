@@ -51,7 +51,7 @@ pub(super) fn bundles(list: &[u8]) -> Result<(Vec<Descriptor>, usize), Unfit> {
 }
 
 /// The last ones that are looked at, and how many there are in all.
-fn last<T>(mut all: Vec<T>) -> (Vec<T>, usize) {
+pub(super) fn last<T>(mut all: Vec<T>) -> (Vec<T>, usize) {
     let count = all.len();
     all.drain(..count.saturating_sub(MOST_SIGNATURES));
     (all, count)
@@ -97,6 +97,8 @@ pub(super) fn bundle(manifest: &[u8]) -> Result<Descriptor, Unfit> {
 pub(super) struct Old {
     pub(super) payload: Descriptor,
     pub(super) signature: Vec<u8>,
+    /// What else stands beside it.
+    pub(super) annotations: BTreeMap<String, String>,
 }
 
 /// The signatures of a manifest of the old form that can be looked at, why others cannot, and how many there are in all.
@@ -104,7 +106,7 @@ pub(super) fn old(manifest: &[u8]) -> Result<(Vec<Old>, Vec<Unfit>, usize), Unfi
     let (layers, count) = last(Manifest::parse(manifest)?);
     let (mut found, mut unfit) = (Vec::new(), Vec::new());
     for Layer { annotations, descriptor } in layers {
-        match signature(&annotations.unwrap_or_default(), descriptor) {
+        match signature(annotations.unwrap_or_default(), descriptor) {
             Ok(signature) => found.push(signature),
             Err(why) => unfit.push(why),
         }
@@ -112,7 +114,7 @@ pub(super) fn old(manifest: &[u8]) -> Result<(Vec<Old>, Vec<Unfit>, usize), Unfi
     Ok((found, unfit, count))
 }
 
-fn signature(annotations: &BTreeMap<String, String>, payload: Descriptor) -> Result<Old, Unfit> {
+fn signature(annotations: BTreeMap<String, String>, payload: Descriptor) -> Result<Old, Unfit> {
     if payload.media_type != SIMPLE_SIGNING {
         return Err(Unfit::new("a layer beside the signatures is none"));
     }
@@ -121,10 +123,10 @@ fn signature(annotations: &BTreeMap<String, String>, payload: Descriptor) -> Res
     let text = serde_json::Value::String(text.clone());
     let Bytes(signature) =
         serde_json::from_value(text).map_err(|_| Unfit::new("a signature is not base64"))?;
-    Ok(Old { payload, signature })
+    Ok(Old { payload, signature, annotations })
 }
 
-fn fit(descriptor: &Descriptor, most: u64) -> Result<(), Unfit> {
+pub(super) fn fit(descriptor: &Descriptor, most: u64) -> Result<(), Unfit> {
     if descriptor.size > most {
         return Err(Unfit::new(format!("it is larger than {most} bytes")));
     }

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use roadstead_api::{KindId, Lookup, Reference};
 use roadstead_hub_store::Stored;
-use roadstead_kms::Keys;
+use roadstead_kms::{Credentials, Keys, VaultCredential, VaultProof};
 use roadstead_model::Reason;
 
-use super::account;
 use crate::HubError;
 use crate::delivery::Delivery;
 use crate::delivery::render::{identity, passed_on};
 use crate::delivery::seen::SeenApplier;
 use crate::delivery::variables::Refused;
+use crate::identity::clouds;
 
 /// In the place of a Secret's identity, where an account alone is named.
 const NO_SECRET: &str = "-";
@@ -54,11 +54,24 @@ impl Delivery {
     pub(super) fn keys_of(&self, holder: &Holder) -> Result<Keys, String> {
         let credentials = match &holder.account {
             None => Default::default(),
-            Some(account) => {
-                account::credentials(account, &self.identity, self.key_services.vault_login.as_deref())?
-            }
+            Some(account) => self.credentials_of(account)?,
         };
         self.key_services.keys(holder.secret.as_ref(), credentials)
+    }
+
+    /// What an account stands for at key services, by its annotations; or which of these is not valid.
+    fn credentials_of(&self, account: &Stored) -> Result<Credentials, String> {
+        let found = clouds::identities(account, &self.identity, "spec.decryption.serviceAccountName")?;
+        let vault = self.key_services.vault_login.as_ref().map(|path| VaultCredential {
+            proof: VaultProof::Login {
+                path: path.clone(),
+                role: format!("{}_{}", account.namespace, account.name),
+                jwt: found.token.clone(),
+            },
+            addresses: Vec::new(),
+            namespace: None,
+        });
+        Ok(Credentials { aws: found.aws, azure: found.azure, gcp: found.gcp, vault, huawei: None })
     }
 
     /// What an applier's service account holds, and its Secret where it names one besides. Which of them were looked for goes to `by`.

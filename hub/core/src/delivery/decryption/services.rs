@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use roadstead_hub_store::Stored;
 use roadstead_kms::{Allowed, Credentials, Imported, Keys, KnownKeys, Network};
+use roadstead_outbound::Purpose;
 use roadstead_places::Places;
 use tokio::runtime::Handle;
 use zeroize::Zeroizing;
@@ -34,7 +35,7 @@ impl KeyServices {
     pub(in super::super) fn new(options: &HubOptions) -> Self {
         let proxies = Some(Arc::clone(&options.outbound.proxies));
         Self {
-            network: Arc::new(Network::new(&options.outbound.policy, proxies)),
+            network: Arc::new(Network::new(Purpose::Kms, &options.outbound.policy, proxies)),
             allowed: options.key_services.clone(),
             places: fair_places(PLACES),
             known: Arc::default(),

@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::SignedDuration;
 use roadstead_api::KindId;
 use roadstead_budget::PoolName;
-use roadstead_test_gitserver::install_crypto;
+use roadstead_test_gitserver::{APP_KEY, GitHubApi, Mood, install_crypto};
 use roadstead_tests::sink::{Answer, Sink};
 use serde_json::{Value, json};
 
@@ -232,5 +232,83 @@ async fn a_hub_that_is_short_of_memory_asks_later() -> Result<()> {
         "{state}: {error}"
     );
     drop(others);
+    Ok(())
+}
+
+/// A Secret of `apps` with a GitHub App, whose tokens this API gives out.
+fn app_secret(name: &str, api: &GitHubApi) -> Value {
+    let url = api.url();
+    let keys = [
+        ("githubAppID", "7"),
+        ("githubAppInstallationID", "42"),
+        ("githubAppPrivateKey", APP_KEY),
+        ("githubAppBaseURL", url.as_str()),
+        ("ca.crt", api.ca_pem()),
+    ];
+    let data = keys.map(|(key, text)| (key.to_owned(), STANDARD.encode(text).into()));
+    json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": "apps", "name": name },
+        "data": serde_json::Map::from_iter(data) })
+}
+
+#[tokio::test]
+async fn statuses_events_and_comments_are_written_with_a_token_of_a_github_app() -> Result<()> {
+    install_crypto();
+    let (site, api) = (Site::with(options(false)).await?, GitHubApi::start(|_, _| {}).await?);
+    site.namespace("apps").await?;
+    site.apply(app_secret("app", &api)).await?;
+    let address = format!("https://{}/o/r.git", api.address());
+    let of = |type_: &str| json!({ "type": type_, "address": address, "secretRef": { "name": "app" } });
+    site.apply(provider("apps", of("github"))).await?;
+    site.apply(alert("apps", json!({ "eventSources": [{ "kind": "Kustomization", "name": "*" }] }))).await?;
+    // What is refused holds up what is told until there is a token.
+    let suspended = r#"{"message":"This installation has been suspended"}"#;
+    api.mood(Mood::Says(403, String::new(), suspended.to_owned()));
+    ends(&site, "error", "it fails", json!({})).await?;
+    let told = deliveries(&site).await?;
+    ensure!(told[0].0 != "sent" && told[0].1.contains("is suspended"), "{told:?}");
+    ensure!(!told[0].1.contains("CANARY"), "{told:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn each_type_of_github_sends_with_a_token_of_an_app() -> Result<()> {
+    let token = "POST /app/installations/42/access_tokens".to_owned();
+    for (type_, asked) in [
+        (
+            "github",
+            vec![
+                token.clone(),
+                format!("GET /repos/o/r/commits/{COMMIT}/statuses?per_page=50"),
+                format!("POST /repos/o/r/statuses/{COMMIT}"),
+            ],
+        ),
+        ("githubdispatch", vec![token.clone(), "POST /repos/o/r/dispatches".to_owned()]),
+        (
+            "githubpullrequestcomment",
+            vec![
+                token.clone(),
+                "GET /app".to_owned(),
+                "GET /users/fleet-app[bot]".to_owned(),
+                "GET /repos/o/r/issues/7/comments?per_page=10&page=1".to_owned(),
+                "POST /repos/o/r/issues/7/comments".to_owned(),
+            ],
+        ),
+    ] {
+        install_crypto();
+        let (site, api) = (Site::with(options(false)).await?, GitHubApi::start(|_, _| {}).await?);
+        site.namespace("apps").await?;
+        site.apply(app_secret("app", &api)).await?;
+        let address = format!("https://{}/o/r.git", api.address());
+        let spec = json!({ "type": type_, "address": address, "secretRef": { "name": "app" } });
+        site.apply(provider("apps", spec)).await?;
+        site.apply(alert("apps", json!({ "eventSources": [{ "kind": "Kustomization", "name": "*" }] })))
+            .await?;
+        let more = json!({ "event.toolkit.fluxcd.io/change_request": "7" });
+        ends(&site, "error", "it fails", more).await?;
+        let seen: Vec<String> = api.asked().into_iter().map(|(line, _)| line).collect();
+        ensure!(seen == asked, "{type_}: {seen:?} {:?}", deliveries(&site).await?);
+        let told = deliveries(&site).await?;
+        ensure!(told.len() == 1 && told[0].0 == "sent", "{type_}: {told:?}");
+    }
     Ok(())
 }

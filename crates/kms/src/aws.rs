@@ -1,7 +1,5 @@
 //! AWS KMS.
 
-mod identity;
-
 use std::collections::BTreeMap;
 
 use base64::Engine as _;
@@ -12,14 +10,16 @@ use serde::Deserialize;
 use serde_json::json;
 use zeroize::Zeroizing;
 
-use crate::address::{Address, Allowed, protected};
-use crate::cache::Cache;
+pub(crate) use roadstead_cloud::aws::Sessions;
+use roadstead_cloud::aws::{Identities, Place};
+
+use crate::address::Allowed;
 use crate::call::{Calls, Reply, Request};
 use crate::credentials::AwsCredential;
 use crate::error::ServiceError;
 use crate::sign;
 use roadstead_outbound::Secret;
-use roadstead_signing::{AwsKeys, Scope};
+use roadstead_signing::Scope;
 
 /// What it says of credentials that were given out and do not count any more.
 const EXPIRED: [&str; 3] = ["ExpiredTokenException", "UnrecognizedClientException", "InvalidClientTokenId"];
@@ -44,60 +44,30 @@ struct Failure {
     kind: String,
 }
 
-/// Where a key is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place<'k> {
-    pub(crate) region: &'k str,
-    /// None of partitions that are somewhere else.
-    suffix: Option<&'static str>,
-}
-
-impl<'k> Place<'k> {
-    /// Reads a key's ARN: `arn:PARTITION:kms:REGION:ACCOUNT:key/ID`, or `alias/NAME`.
-    fn of_key(arn: &'k str) -> Result<Self, ServiceError> {
-        let bad = || ServiceError::Key("its ARN is not that of a KMS key".to_owned());
-        let parts: Vec<&str> = arn.splitn(6, ':').collect();
-        let ["arn", partition, "kms", region, account, resource] = parts.as_slice() else {
-            return Err(bad());
-        };
-        let named = ["key/", "alias/"]
-            .iter()
-            .any(|kind| resource.strip_prefix(kind).is_some_and(|name| !name.is_empty()));
-        let number = !account.is_empty() && account.chars().all(|c| c.is_ascii_digit());
-        let label = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        let fit = (1..=64).contains(&region.len()) && region.chars().all(label);
-        if !(named && number && fit) || region.starts_with('-') || region.ends_with('-') {
-            return Err(bad());
-        }
-        let suffix = match *partition {
-            "aws" | "aws-us-gov" => Some("amazonaws.com"),
-            "aws-cn" => Some("amazonaws.com.cn"),
-            other if other.starts_with("aws") => None,
-            _ => return Err(bad()),
-        };
-        Ok(Self { region, suffix })
+/// Reads a key's ARN: `arn:PARTITION:kms:REGION:ACCOUNT:key/ID`, or `alias/NAME`.
+fn place_of_key(arn: &str) -> Result<Place<'_>, ServiceError> {
+    let bad = || ServiceError::Key("its ARN is not that of a KMS key".to_owned());
+    let parts: Vec<&str> = arn.splitn(6, ':').collect();
+    let ["arn", partition, "kms", region, account, resource] = parts.as_slice() else {
+        return Err(bad());
+    };
+    let named = ["key/", "alias/"]
+        .iter()
+        .any(|kind| resource.strip_prefix(kind).is_some_and(|name| !name.is_empty()));
+    let number = !account.is_empty() && account.chars().all(|c| c.is_ascii_digit());
+    let label = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let fit = (1..=64).contains(&region.len()) && region.chars().all(label);
+    if !(named && number && fit) || region.starts_with('-') || region.ends_with('-') {
+        return Err(bad());
     }
-
-    fn endpoint(&self, service: &str, named: Option<&Address>) -> Result<Address, ServiceError> {
-        let address = match (named, self.suffix) {
-            (Some(address), _) => address.clone(),
-            (None, Some(suffix)) => Address::parse(&format!("https://{service}.{}.{suffix}", self.region))
-                .map_err(|error| ServiceError::Key(error.to_string()))?,
-            (None, None) => {
-                return Err(ServiceError::Key(
-                    "its partition is not one of aws, aws-cn and aws-us-gov: name its services in AWS_ENDPOINT_URL_KMS and \
-                     AWS_ENDPOINT_URL_STS"
-                        .to_owned(),
-                ));
-            }
-        };
-        protected(address.url())?;
-        Ok(address)
-    }
+    let suffix = match *partition {
+        "aws" | "aws-us-gov" => Some("amazonaws.com"),
+        "aws-cn" => Some("amazonaws.com.cn"),
+        other if other.starts_with("aws") => None,
+        _ => return Err(bad()),
+    };
+    Ok(Place { region, suffix })
 }
-
-/// Credentials that were given out.
-pub(crate) type Sessions = Cache<AwsKeys>;
 
 pub(crate) async fn unwrap(
     key: &Key<'_>,
@@ -154,7 +124,7 @@ pub(crate) async fn wrap(
     let reply = ask(asked, credential, sessions, allowed, calls).await?;
     let answer: Encrypted = reply.json()?;
     // An answer does not choose where the key is looked for the next time.
-    let here = Place::of_key(&answer.key_id).is_ok_and(|place| Place::of_key(arn) == Ok(place));
+    let here = place_of_key(&answer.key_id).is_ok_and(|place| place_of_key(arn) == Ok(place));
     if !here || STANDARD.decode(&answer.ciphertext_blob).is_err() {
         return Err(ServiceError::Malformed(reply.host));
     }
@@ -177,9 +147,10 @@ async fn ask(
     allowed: &Allowed,
     calls: &Calls<'_>,
 ) -> Result<Reply, ServiceError> {
-    let place = Place::of_key(asked.arn)?;
+    let place = place_of_key(asked.arn)?;
     let endpoint = place.endpoint("kms", allowed.aws_kms.as_ref())?;
-    let identities = identity::Identities { place, sts: allowed.aws_sts.as_ref(), sessions, calls };
+    let sts = allowed.token_services.aws_sts.as_ref();
+    let identities = Identities { place, sts, sessions, calls };
     let mut keys = identities.own(credential).await?;
     if let Some(role) = asked.role {
         keys = identities.assume(role, &keys).await?;
@@ -202,7 +173,7 @@ async fn ask(
 
 /// Is it the ARN of a key, or of an alias of one?
 pub(crate) fn is_key(arn: &str) -> bool {
-    Place::of_key(arn).is_ok()
+    place_of_key(arn).is_ok()
 }
 
 /// The name of an error, which may have a namespace before it.
@@ -225,10 +196,11 @@ fn is_throttled(reply: &Reply) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::address::Address;
 
     #[test]
     fn where_a_key_is() {
-        let of = |arn: &str| Place::of_key(arn)?.endpoint("kms", None).map(|address| address.to_string());
+        let of = |arn: &str| place_of_key(arn)?.endpoint("kms", None).map(|address| address.to_string());
         let key =
             |partition: &str, region: &str| format!("arn:{partition}:kms:{region}:123456789012:key/1-2");
         assert_eq!(of(&key("aws", "eu-central-1")).unwrap(), "https://kms.eu-central-1.amazonaws.com");
@@ -237,7 +209,7 @@ mod tests {
         let elsewhere = key("aws-iso", "us-iso-east-1");
         assert!(of(&elsewhere).is_err());
         let named = Address::parse("https://kms.example").unwrap();
-        assert_eq!(Place::of_key(&elsewhere).unwrap().endpoint("kms", Some(&named)).unwrap(), named);
+        assert_eq!(place_of_key(&elsewhere).unwrap().endpoint("kms", Some(&named)).unwrap(), named);
         for bad in [
             "",
             "arn:aws:kms:us-east-1:1:key/",

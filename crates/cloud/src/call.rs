@@ -21,11 +21,11 @@ use crate::error::ServiceError;
 /// Of an answer.
 const ANSWER_BYTES: usize = 64 << 10;
 /// For one key, with all that is asked for it.
-pub(crate) const PER_KEY: Duration = Duration::from_secs(10);
+pub const PER_KEY: Duration = Duration::from_secs(10);
 /// For all keys of one file.
-pub(crate) const PER_FILE: Duration = Duration::from_secs(30);
+pub const PER_FILE: Duration = Duration::from_secs(30);
 /// For all keys of one file.
-pub(crate) const REQUESTS: usize = 64;
+pub const REQUESTS: usize = 64;
 /// Of one request that is throttled.
 const TRIES: u32 = 5;
 /// For one that did not answer in the time for a key.
@@ -35,7 +35,7 @@ const VEILED: &str = "the connection failed";
 /// Before the second try; it doubles.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// The way to key services: straight or through the operator's proxies, wherever the policy lets it.
+/// The way to services: straight or through the operator's proxies, wherever the policy lets it.
 pub struct Network {
     services: Way,
     /// Past all proxies: to this machine, and to what hands out credentials to machines.
@@ -65,10 +65,10 @@ impl Way {
 }
 
 impl Network {
-    /// By this policy, of the purpose `kms`.
+    /// By this policy, for this purpose.
     #[must_use]
-    pub fn new(policy: &Arc<Policy>, proxies: Option<Arc<Proxies>>) -> Self {
-        let guard = || Guard::new(Arc::clone(policy), Purpose::Kms);
+    pub fn new(purpose: Purpose, policy: &Arc<Policy>, proxies: Option<Arc<Proxies>>) -> Self {
+        let guard = || Guard::new(Arc::clone(policy), purpose);
         let through = match proxies {
             Some(proxies) => guard().with_proxies(proxies),
             None => guard(),
@@ -128,28 +128,39 @@ impl Resolve for LocalNames {
 }
 
 /// A request. It is not printed.
-pub(crate) struct Request {
-    pub(crate) method: Method,
-    pub(crate) url: Url,
-    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
-    pub(crate) body: Bytes,
+pub struct Request {
+    /// Its method.
+    pub method: Method,
+    /// Where it goes.
+    pub url: Url,
+    /// Its headers.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// Its body.
+    pub body: Bytes,
     /// To what hands out credentials to machines.
-    pub(crate) metadata: bool,
+    pub metadata: bool,
 }
 
 impl Request {
-    pub(crate) fn new(method: Method, url: Url) -> Self {
+    /// One without headers and body.
+    #[must_use]
+    pub fn new(method: Method, url: Url) -> Self {
         Self { method, url, headers: Vec::new(), body: Bytes::new(), metadata: false }
     }
 
     /// With a body that is wiped when it was sent.
-    pub(crate) fn with_body(mut self, content_type: &'static str, body: Zeroizing<Vec<u8>>) -> Self {
+    #[must_use]
+    pub fn with_body(mut self, content_type: &'static str, body: Zeroizing<Vec<u8>>) -> Self {
         self.headers.push((CONTENT_TYPE, HeaderValue::from_static(content_type)));
         self.body = Bytes::from_owner(body);
         self
     }
 
-    pub(crate) fn with_header(mut self, name: &'static str, value: &str) -> Result<Self, ServiceError> {
+    /// With a header.
+    ///
+    /// # Errors
+    /// Its value cannot be one.
+    pub fn with_header(mut self, name: &'static str, value: &str) -> Result<Self, ServiceError> {
         let value = HeaderValue::try_from(value).map_err(|_| {
             ServiceError::Credential(format!("the value of {name} has characters that no header may have"))
         })?;
@@ -158,7 +169,10 @@ impl Request {
     }
 
     /// A header that is marked so that nothing prints it.
-    pub(crate) fn with_secret(mut self, name: &'static str, value: &str) -> Result<Self, ServiceError> {
+    ///
+    /// # Errors
+    /// Its value cannot be one.
+    pub fn with_secret(mut self, name: &'static str, value: &str) -> Result<Self, ServiceError> {
         let value = roadstead_outbound::secret_header(value).map_err(|_| {
             ServiceError::Credential(format!("the value of {name} has characters that no header may have"))
         })?;
@@ -197,35 +211,47 @@ impl Request {
 }
 
 /// Where a request goes, for people.
-pub(crate) fn host(url: &Url) -> String {
+#[must_use]
+pub fn host(url: &Url) -> String {
     let host = url.host_str().and_then(Host::parse).map(|host| host.to_string()).unwrap_or_default();
     url.port().map_or_else(|| host.clone(), |port| format!("{host}:{port}"))
 }
 
 /// An answer.
-pub(crate) struct Reply {
-    pub(crate) host: String,
-    pub(crate) status: u16,
-    pub(crate) body: Zeroizing<Vec<u8>>,
+pub struct Reply {
+    /// Whose it is.
+    pub host: String,
+    /// Its status.
+    pub status: u16,
+    /// Its body.
+    pub body: Zeroizing<Vec<u8>>,
     retry_after: Option<Duration>,
 }
 
 impl Reply {
-    pub(crate) fn is_ok(&self) -> bool {
+    /// Went it well?
+    #[must_use]
+    pub fn is_ok(&self) -> bool {
         (200..300).contains(&self.status)
     }
 
-    pub(crate) fn json<T: serde::de::DeserializeOwned>(&self) -> Result<T, ServiceError> {
+    /// What it says, as JSON.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn json<T: serde::de::DeserializeOwned>(&self) -> Result<T, ServiceError> {
         serde_json::from_slice(&self.body).map_err(|_| ServiceError::Malformed(self.host.clone()))
     }
 
     /// That it says no.
-    pub(crate) fn unexplained(&self) -> ServiceError {
+    #[must_use]
+    pub fn unexplained(&self) -> ServiceError {
         ServiceError::Refused { host: self.host.clone(), status: self.status, code: None }
     }
 
     /// The service's own name for what is wrong, where it is a name and repeats nothing of the request.
-    pub(crate) fn refused(&self, request: &Request, code: Option<&str>) -> ServiceError {
+    #[must_use]
+    pub fn refused(&self, request: &Request, code: Option<&str>) -> ServiceError {
         let is_name = |code: &&str| {
             let fine = |c: char| c.is_ascii_alphanumeric() || "._-:# ".contains(c);
             !code.is_empty() && code.len() <= 64 && code.chars().all(fine) && !request.is_echoed_in(code)
@@ -236,14 +262,15 @@ impl Reply {
 }
 
 /// What one file may ask for.
-pub(crate) struct Budget {
+pub struct Budget {
     left: AtomicUsize,
     until: Instant,
 }
 
 impl Budget {
     /// Of one file, and until then at the latest.
-    pub(crate) fn new(until: Option<Instant>) -> Self {
+    #[must_use]
+    pub fn new(until: Option<Instant>) -> Self {
         let own = Instant::now() + PER_FILE;
         Self { left: AtomicUsize::new(REQUESTS), until: until.map_or(own, |until| until.min(own)) }
     }
@@ -256,7 +283,7 @@ impl Budget {
 }
 
 /// The requests that are made for one key.
-pub(crate) struct Calls<'c> {
+pub struct Calls<'c> {
     network: &'c Network,
     budget: &'c Budget,
     until: Instant,
@@ -265,7 +292,11 @@ pub(crate) struct Calls<'c> {
 }
 
 impl<'c> Calls<'c> {
-    pub(crate) fn new(network: &'c Network, budget: &'c Budget) -> Result<Self, ServiceError> {
+    /// Within a budget.
+    ///
+    /// # Errors
+    /// Its time is over.
+    pub fn new(network: &'c Network, budget: &'c Budget) -> Result<Self, ServiceError> {
         let now = Instant::now();
         if now >= budget.until {
             return Err(ServiceError::TooSlow);
@@ -275,13 +306,17 @@ impl<'c> Calls<'c> {
     }
 
     /// These calls with less time for each.
-    pub(crate) fn shortened(&self, most: Duration) -> Self {
+    #[must_use]
+    pub fn shortened(&self, most: Duration) -> Self {
         let until = self.until.min(Instant::now() + most);
         Self { network: self.network, budget: self.budget, until, whole: self.whole && until == self.until }
     }
 
     /// Sends a request, and again after a pause where the service is throttling.
-    pub(crate) async fn send(
+    ///
+    /// # Errors
+    /// There is no answer that could be read.
+    pub async fn send(
         &self,
         request: &Request,
         throttled: impl Fn(&Reply) -> bool,

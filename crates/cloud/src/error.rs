@@ -1,10 +1,8 @@
-//! Why a key service did not unwrap a key. Nothing here holds a credential or a plaintext.
+//! Why a service of a cloud, or a key service, did not do what it was asked. Nothing here holds a credential or a plaintext.
 
-use roadstead_sops::KeyError;
-
-/// Why a key service did not unwrap a key.
+/// Why a service did not do what it was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ServiceError {
+pub enum ServiceError {
     /// What the file says of the key cannot be used.
     #[error("{0}")]
     Key(String),
@@ -17,6 +15,19 @@ pub(crate) enum ServiceError {
          sops.vault-address of the Secret, or with --allow-key-service"
     )]
     NotAllowed(String),
+    /// Credentials of a cloud would go to somebody else.
+    #[error(
+        "{host} is not {what}: credentials of {cloud} are not sent there, unless the operator says that it is one (--allow-cloud-host \
+         {cloud}={host})"
+    )]
+    NotOfCloud {
+        /// Where they would go.
+        host: String,
+        /// What it would have to be.
+        what: &'static str,
+        /// Whose they are.
+        cloud: &'static str,
+    },
     /// Credentials would go there in the clear.
     #[error("{0} is not an https:// address, and credentials are sent to others on this machine only")]
     InTheClear(String),
@@ -72,8 +83,14 @@ fn shown(code: &Option<String>) -> String {
     code.as_ref().map(|code| format!(", {code}")).unwrap_or_default()
 }
 
-impl From<ServiceError> for KeyError {
-    fn from(error: ServiceError) -> Self {
-        Self::new(error.to_string())
+impl ServiceError {
+    /// May the same go well later, with nothing changed here?
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::TimedOut(_) | Self::Resting(_) | Self::TooSlow => true,
+            Self::Refused { status, .. } => *status == 429 || *status >= 500,
+            _ => false,
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Who asks AWS KMS: an access key, or what is given out in exchange for something else.
+//! Who asks AWS: an access key, or what is given out in exchange for something else.
 
 use std::time::Duration;
 
@@ -8,9 +8,8 @@ use serde::Deserialize;
 use url::form_urlencoded::Serializer;
 use zeroize::Zeroizing;
 
-use super::{Place, Sessions};
-use crate::address::{Address, fixed};
-use crate::cache::UNSAID;
+use crate::address::{Address, fixed, protected};
+use crate::cache::{Cache, UNSAID};
 use crate::call::{Calls, Reply, Request};
 use crate::credentials::{AwsCredential, TokenSource};
 use crate::error::ServiceError;
@@ -29,6 +28,41 @@ const METADATA: &str = "http://169.254.169.254";
 /// A machine that is not of AWS has nobody at that address.
 const METADATA_PATIENCE: Duration = Duration::from_secs(2);
 
+/// Where a service of AWS is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place<'p> {
+    /// The region.
+    pub region: &'p str,
+    /// What its services' names end with; none of partitions that are somewhere else.
+    pub suffix: Option<&'static str>,
+}
+
+impl Place<'_> {
+    /// Where a service is, unless somebody says where.
+    ///
+    /// # Errors
+    /// That cannot be known, or credentials would go there in the clear.
+    pub fn endpoint(&self, service: &str, named: Option<&Address>) -> Result<Address, ServiceError> {
+        let address = match (named, self.suffix) {
+            (Some(address), _) => address.clone(),
+            (None, Some(suffix)) => Address::parse(&format!("https://{service}.{}.{suffix}", self.region))
+                .map_err(|error| ServiceError::Key(error.to_string()))?,
+            (None, None) => {
+                return Err(ServiceError::Key(
+                    "its partition is not one of aws, aws-cn and aws-us-gov: name its services in AWS_ENDPOINT_URL_KMS and \
+                     AWS_ENDPOINT_URL_STS"
+                        .to_owned(),
+                ));
+            }
+        };
+        protected(address.url())?;
+        Ok(address)
+    }
+}
+
+/// Credentials that were given out.
+pub type Sessions = Cache<AwsKeys>;
+
 /// As machines and containers get them.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -39,22 +73,36 @@ struct Given {
     expiration: Option<String>,
 }
 
-/// How identities are had for a key.
-pub(super) struct Identities<'i> {
-    pub(super) place: Place<'i>,
-    pub(super) sts: Option<&'i Address>,
-    pub(super) sessions: &'i Sessions,
-    pub(super) calls: &'i Calls<'i>,
+/// How identities are had for a place.
+pub struct Identities<'i> {
+    /// The place.
+    pub place: Place<'i>,
+    /// Where STS is, if not there.
+    pub sts: Option<&'i Address>,
+    /// What was given out before.
+    pub sessions: &'i Sessions,
+    /// The requests that are made for it.
+    pub calls: &'i Calls<'i>,
+}
+
+impl std::fmt::Debug for Identities<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Identities").field(&self.place).finish()
+    }
 }
 
 impl Identities<'_> {
     /// The identity that the credential is.
-    pub(super) async fn own(&self, credential: &AwsCredential) -> Result<AwsKeys, ServiceError> {
+    ///
+    /// # Errors
+    /// It is not given out.
+    pub async fn own(&self, credential: &AwsCredential) -> Result<AwsKeys, ServiceError> {
         if let AwsCredential::Static { access_key_id, secret_access_key, session_token } = credential {
             let (id, secret) = (access_key_id.clone(), secret_access_key.clone());
             return Ok(AwsKeys { id, secret, session: session_token.clone() });
         }
-        let name = format!("own {}", self.place.region);
+        let sts = self.sts.map(|sts| format!(" {sts}")).unwrap_or_default();
+        let name = format!("own {}{sts}", self.place.region);
         if let Some(keys) = self.sessions.get(&name) {
             return Ok(keys);
         }
@@ -73,7 +121,10 @@ impl Identities<'_> {
     }
 
     /// The identity of a role that a file names.
-    pub(super) async fn assume(&self, role: &str, keys: &AwsKeys) -> Result<AwsKeys, ServiceError> {
+    ///
+    /// # Errors
+    /// It is not given out.
+    pub async fn assume(&self, role: &str, keys: &AwsKeys) -> Result<AwsKeys, ServiceError> {
         if !is_role(role) {
             return Err(ServiceError::Key("its role is not the ARN of an IAM role".to_owned()));
         }

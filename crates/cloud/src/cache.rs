@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 /// A token is not used when it has less time left than this.
 const MARGIN: Duration = Duration::from_secs(60);
 /// How long one counts that does not say when it expires.
-pub(crate) const UNSAID: Duration = Duration::from_secs(300);
+pub const UNSAID: Duration = Duration::from_secs(300);
 /// Tokens of one kind: files choose roles and regions.
 const MOST: usize = 64;
 
 /// Tokens by what they are for.
-pub(crate) struct Cache<T>(Mutex<HashMap<String, (T, Instant)>>);
+pub struct Cache<T>(Mutex<HashMap<String, (T, Instant)>>);
 
 impl<T> Default for Cache<T> {
     fn default() -> Self {
@@ -21,24 +21,30 @@ impl<T> Default for Cache<T> {
 }
 
 impl<T: Clone> Cache<T> {
-    pub(crate) fn get(&self, name: &str) -> Option<T> {
+    /// One that is still of use.
+    pub fn get(&self, name: &str) -> Option<T> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        kept.retain(|_, (_, until)| *until > now + MARGIN);
+        kept.retain(|_, (_, until)| *until > now);
         kept.get(name).map(|(token, _)| token.clone())
     }
 
     /// Forgets all, for one of them was refused.
-    pub(crate) fn clear(&self) {
+    pub fn clear(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    pub(crate) fn put(&self, name: String, token: T, lasts: Duration) {
+    /// Keeps one that lasts so long: for four fifths of that, and not in its last minute.
+    pub fn put(&self, name: String, token: T, lasts: Duration) {
         /// Nobody gives out longer ones, and clocks cannot be asked for any time.
         const LONGEST: Duration = Duration::from_secs(24 * 3600);
+        let lasts = lasts.min(LONGEST);
+        let used = (lasts * 4 / 5).min(lasts.saturating_sub(MARGIN));
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() < MOST {
-            kept.insert(name, (token, Instant::now() + lasts.min(LONGEST)));
+        let now = Instant::now();
+        kept.retain(|_, (_, until)| *until > now);
+        if !used.is_zero() && (kept.len() < MOST || kept.contains_key(&name)) {
+            kept.insert(name, (token, now + used));
         }
     }
 }
@@ -46,6 +52,16 @@ impl<T: Clone> Cache<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tokens_are_kept_for_four_fifths_of_their_life() {
+        let cache = Cache::default();
+        let until = |name: &str| cache.0.lock().unwrap().get(name).map(|(_, until)| *until - Instant::now());
+        cache.put("hour".into(), 1, Duration::from_secs(3600));
+        cache.put("minutes".into(), 1, Duration::from_secs(120));
+        assert!(until("hour").is_some_and(|left| (2870..=2880).contains(&left.as_secs())));
+        assert!(until("minutes").is_some_and(|left| (50..=60).contains(&left.as_secs())));
+    }
 
     #[test]
     fn tokens_are_kept_until_shortly_before_they_expire() {

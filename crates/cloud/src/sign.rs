@@ -10,7 +10,10 @@ use crate::call::Request;
 use crate::error::ServiceError;
 
 /// Signs a request for AWS.
-pub(crate) fn aws(
+///
+/// # Errors
+/// Something of it cannot be in a header.
+pub fn aws(
     mut request: Request,
     keys: &AwsKeys,
     scope: &Scope<'_>,
@@ -33,7 +36,10 @@ pub(crate) fn aws(
 }
 
 /// Signs a request for Huawei Cloud.
-pub(crate) fn huawei(
+///
+/// # Errors
+/// Something of it cannot be in a header.
+pub fn huawei(
     mut request: Request,
     access_key: &str,
     secret_key: &Secret,

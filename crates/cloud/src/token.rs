@@ -10,7 +10,10 @@ use roadstead_outbound::Secret;
 const BYTES: u64 = 64 << 10;
 
 /// The token, which is for this audience where it is made for it.
-pub(crate) async fn read(source: &TokenSource, audience: &str) -> Result<Secret, ServiceError> {
+///
+/// # Errors
+/// There is none.
+pub async fn read(source: &TokenSource, audience: &str) -> Result<Secret, ServiceError> {
     let path = match source {
         TokenSource::Text(token) => return Ok(token.clone()),
         TokenSource::Made(maker) => return maker.token(audience).await.map_err(ServiceError::Credential),

@@ -1,7 +1,8 @@
-//! Cloud identities of service accounts of the hub (`spec.decryption.serviceAccountName`), by Flux's annotations.
+//! Cloud identities of service accounts of the hub (`spec.decryption.serviceAccountName`, `spec.serviceAccountName` of sources), by
+//! Flux's annotations.
 //!
-//! Where a key service has to be asked, the hub signs a token of the account for that service alone, which exchanges it for one of its
-//! own. Nothing is signed while all data keys are known.
+//! Where a service has to be asked, the hub signs a token of the account for that service alone, which exchanges it for one of its own.
+//! Nothing is signed while what is needed is known.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +11,7 @@ use futures::future::BoxFuture;
 use roadstead_api::KindId;
 use roadstead_hub_store::Stored;
 use roadstead_kms::{
-    AwsCredential, AzureCredential, AzureProof, Credentials, GcpCredential, MakesTokens, Secret, TokenSource,
-    VaultCredential, VaultProof,
+    AwsCredential, AzureCredential, AzureProof, GcpCredential, MakesTokens, Secret, TokenSource,
 };
 use roadstead_model::{ResourceUid, chain};
 
@@ -60,23 +60,31 @@ impl MakesTokens for Tokens {
     }
 }
 
-/// What an account stands for at key services, by its annotations; or which of these is not valid. `vault_login` is where Vaults take its
-/// tokens, if they do.
-pub(super) fn credentials(
+/// What an account stands for at clouds.
+pub(crate) struct CloudIdentities {
+    /// Tokens of the account.
+    pub(crate) token: TokenSource,
+    pub(crate) aws: Option<AwsCredential>,
+    pub(crate) azure: Option<AzureCredential>,
+    pub(crate) gcp: Option<GcpCredential>,
+}
+
+/// What an account stands for at clouds, by its annotations; or which of these is not valid. `field` is what names the account.
+pub(crate) fn identities(
     account: &Stored,
     identity: &Arc<Authenticator>,
-    vault_login: Option<&str>,
-) -> Result<Credentials, String> {
+    field: &str,
+) -> Result<CloudIdentities, String> {
     let version = KindId::ServiceAccount.get().storage_version();
     let Stored { namespace, name, uid, .. } = account;
     let address =
         Address { kind: KindId::ServiceAccount, version, namespace: namespace.clone(), name: name.clone() };
     let tokens: Arc<dyn MakesTokens> =
         Arc::new(Tokens { identity: Arc::clone(identity), account: address, uid: *uid });
-    named(account, &TokenSource::Made(tokens), vault_login)
+    named(account, TokenSource::Made(tokens), field)
 }
 
-fn named(account: &Stored, token: &TokenSource, vault_login: Option<&str>) -> Result<Credentials, String> {
+fn named(account: &Stored, token: TokenSource, field: &str) -> Result<CloudIdentities, String> {
     let Stored { namespace, name, object, .. } = account;
     let annotations = &object["metadata"]["annotations"];
     let annotation = |key: &str, form: &str, is: &dyn Fn(&str) -> bool| match annotations[key].as_str() {
@@ -85,7 +93,7 @@ fn named(account: &Stored, token: &TokenSource, vault_login: Option<&str>) -> Re
         Some(text) => {
             let text: String = text.chars().take(200).collect();
             Err(format!(
-                "ServiceAccount '{namespace}/{name}' of spec.decryption.serviceAccountName has an invalid annotation {key}: '{text}'; \
+                "ServiceAccount '{namespace}/{name}' of {field} has an invalid annotation {key}: '{text}'; \
                  want {form}"
             ))
         }
@@ -97,7 +105,7 @@ fn named(account: &Stored, token: &TokenSource, vault_login: Option<&str>) -> Re
     let acts_as = annotation(GCP_ACCOUNT, "NAME@PROJECT.iam.gserviceaccount.com", &is_email)?;
     let tenant = annotation(AZURE_TENANT, "the id of a tenant", &is_id)?;
     let client = annotation(AZURE_CLIENT, "the id of an application", &is_id)?;
-    Ok(Credentials {
+    Ok(CloudIdentities {
         aws: aws.map(|role_arn| AwsCredential::WebIdentity { role_arn, token: token.clone(), session_name }),
         azure: tenant.zip(client).map(|(tenant, client_id)| AzureCredential::Application {
             tenant,
@@ -110,16 +118,7 @@ fn named(account: &Stored, token: &TokenSource, vault_login: Option<&str>) -> Re
             token: token.clone(),
             service_account: acts_as,
         }),
-        vault: vault_login.map(|path| VaultCredential {
-            proof: VaultProof::Login {
-                path: path.to_owned(),
-                role: format!("{namespace}_{name}"),
-                jwt: token.clone(),
-            },
-            addresses: Vec::new(),
-            namespace: None,
-        }),
-        huawei: None,
+        token,
     })
 }
 
@@ -163,7 +162,14 @@ mod tests {
     fn kinds(annotations: &Value) -> Result<Vec<&'static str>, String> {
         let object = json!({ "metadata": { "annotations": annotations } });
         let account = Stored::new(KindId::ServiceAccount, "apps", "keys", Timestamp::UNIX_EPOCH, object);
-        named(&account, &TokenSource::Text(Secret::new("t".into())), None).map(|found| found.kinds())
+        let token = TokenSource::Text(Secret::new("t".into()));
+        let found = named(&account, token, "spec.decryption.serviceAccountName")?;
+        let kinds = [
+            ("kms", found.aws.is_some()),
+            ("azure_kv", found.azure.is_some()),
+            ("gcp_kms", found.gcp.is_some()),
+        ];
+        Ok(kinds.into_iter().filter(|(_, held)| *held).map(|(kind, _)| kind).collect())
     }
 
     #[test]

@@ -1,0 +1,8 @@
+//! What identities of clouds ask for, of whom, and what they make of answers, also of servers that misbehave.
+
+// The server that answers as a test says is the key services' own.
+#[path = "../../../kms/tests/services/server.rs"]
+mod server;
+
+mod identities;
+mod misbehaving;

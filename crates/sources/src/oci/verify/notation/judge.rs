@@ -1,0 +1,178 @@
+//! Whether a signature counts: an envelope, what a policy says, trusted certificates, what was signed and the time go in. Pure.
+//!
+//! That the signature is whole, made by the certificate that it brings along, that the certificates are a chain, and that it is about
+//! this artifact holds in any case. Of the rest the policy says what comes of a failure.
+
+use roadstead_model::Digest;
+use serde::Deserialize;
+
+use super::chain::Chain;
+use super::envelope::{self, Facts, Scheme};
+use super::name;
+use super::policy::{Action, Checks, Store};
+use crate::oci::verify::Unfit;
+
+/// What a manifest is where it does not say so.
+const IMAGE: &str = "application/vnd.oci.image.manifest.v1+json";
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+
+/// What is to be signed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Target {
+    media_type: String,
+    digest: String,
+    size: u64,
+}
+
+/// What comes of a signature that is let pass.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is by somebody who is trusted; these checks failed, and the policy has that told only.
+    Proven(Vec<String>),
+    /// Whose it is is not proven, and the policy does not insist.
+    Unproven(Vec<String>),
+}
+
+#[derive(Deserialize)]
+struct Payload {
+    #[serde(rename = "targetArtifact")]
+    target: SignedTarget,
+}
+
+#[derive(Deserialize)]
+struct SignedTarget {
+    #[serde(rename = "mediaType")]
+    media_type: String,
+    digest: String,
+    size: u64,
+}
+
+#[derive(Deserialize)]
+struct Manifest {
+    #[serde(rename = "mediaType", default)]
+    media_type: Option<String>,
+    #[serde(default)]
+    manifests: Option<serde::de::IgnoredAny>,
+}
+
+impl Target {
+    /// The artifact that has this manifest.
+    pub(super) fn of(manifest: &[u8]) -> Self {
+        let read: Option<Manifest> = serde_json::from_slice(manifest).ok();
+        let unsaid = if read.as_ref().is_some_and(|read| read.manifests.is_some()) { INDEX } else { IMAGE };
+        let media_type = read.and_then(|read| read.media_type).unwrap_or_else(|| unsaid.to_owned());
+        Self { media_type, digest: Digest::of(manifest).to_string(), size: manifest.len() as u64 }
+    }
+
+    /// Whether this is what a payload says that is signed.
+    fn is_signed_by(&self, payload: &[u8]) -> Result<(), Unfit> {
+        let payload: Payload = serde_json::from_slice(payload)
+            .map_err(|error| Unfit::new(format!("its payload is not one of notation: {error}")))?;
+        let signed = payload.target;
+        if signed.digest != self.digest {
+            let shown = crate::tree::shown(&signed.digest);
+            return Err(Unfit::new(format!("it is a signature of another artifact, {shown}")));
+        }
+        if signed.size != self.size || signed.media_type != self.media_type {
+            let shown = crate::tree::shown(&signed.media_type);
+            return Err(Unfit::new(format!(
+                "it is a signature of {} bytes of {shown}, and the artifact's manifest has {} bytes of {}",
+                signed.size,
+                self.size,
+                crate::tree::shown(&self.media_type)
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Judges the signature of an envelope at a time, in seconds.
+pub(super) fn judge(
+    bytes: &[u8],
+    checks: &Checks,
+    trusted: &[Vec<u8>],
+    target: &Target,
+    now: i64,
+) -> Result<Verdict, Unfit> {
+    let envelope = envelope::parse(bytes)?;
+    let chain = Chain::parse(&envelope.chain)?;
+    chain.made(&envelope.headers.algorithm, &envelope.signature, &envelope.signed)?;
+    let facts = envelope.headers.check()?;
+    chain.check()?;
+    target.is_signed_by(&envelope.payload)?;
+
+    let trust = is_authentic(&facts, &chain, &envelope.chain, checks, trusted);
+    let is_proven = trust.is_ok();
+    let mut told = Vec::new();
+    for (what, action, found) in [
+        ("authenticity", checks.authenticity, trust),
+        ("expiry", checks.expiry, is_fresh(&facts, now)),
+        ("authenticTimestamp", checks.timestamp, was_valid(&facts, &chain, checks, now)),
+        ("revocation", checks.revocation, chain.check_for_revocation()),
+    ] {
+        match (action, found) {
+            (Action::Enforce, Err(unfit)) => return Err(unfit),
+            (Action::Log, Err(unfit)) => told.push(format!("{what}: {unfit}")),
+            (Action::Skip, _) | (_, Ok(())) => {}
+        }
+    }
+    Ok(if is_proven { Verdict::Proven(told) } else { Verdict::Unproven(told) })
+}
+
+/// Whether a certificate of the chain is trusted, and the signer is somebody who may sign.
+fn is_authentic(
+    facts: &Facts,
+    chain: &Chain<'_>,
+    certificates: &[Vec<u8>],
+    checks: &Checks,
+    trusted: &[Vec<u8>],
+) -> Result<(), Unfit> {
+    let (store, named) = match facts.scheme {
+        Scheme::Signer => (Store::Ca, "ca"),
+        Scheme::Authority => (Store::SigningAuthority, "signingAuthority"),
+    };
+    if !checks.stores.contains(&store) {
+        return Err(Unfit::new(format!(
+            "the policy has no trust store of the type {named}, which its signing scheme asks for"
+        )));
+    }
+    if !certificates.iter().any(|one| trusted.contains(one)) {
+        return Err(Unfit::new("none of its certificates is one that is trusted"));
+    }
+    let Some(identities) = &checks.identities else { return Ok(()) };
+    if identities.is_empty() {
+        return Err(Unfit::new("the policy names no x509.subject whose signatures count"));
+    }
+    let subject = name::of_subject(chain.leaf())?;
+    if identities.iter().any(|identity| name::includes(&subject, identity)) {
+        return Ok(());
+    }
+    let shown: Vec<String> = subject.iter().map(|(kind, value)| format!("{kind}={value}")).collect();
+    let shown = crate::tree::shown(&shown.join(","));
+    Err(Unfit::new(format!("its signer '{shown}' is none of the policy's trusted identities")))
+}
+
+fn is_fresh(facts: &Facts, now: i64) -> Result<(), Unfit> {
+    match facts.expiry {
+        Some(expiry) if expiry <= now => Err(Unfit::new(format!("it expired on {}", shown_time(expiry)))),
+        _ => Ok(()),
+    }
+}
+
+fn shown_time(time: i64) -> String {
+    jiff::Timestamp::from_second(time).map_or_else(|_| time.to_string(), |time| time.to_string())
+}
+
+/// Whether its certificates were valid when it was made: at the time that an authority says, else now.
+fn was_valid(facts: &Facts, chain: &Chain<'_>, checks: &Checks, now: i64) -> Result<(), Unfit> {
+    if facts.scheme == Scheme::Authority {
+        return chain.is_valid_at(facts.time);
+    }
+    if checks.stores.contains(&Store::Tsa) && (!checks.stamp_after_expiry || chain.has_expired(now)) {
+        return Err(Unfit::new(
+            "the policy asks for a timestamp of a trust store tsa, and those are not supported: leave the store out, or set \
+             verifyTimestamp to afterCertExpiry, which asks for none while the certificates are valid",
+        ));
+    }
+    chain.is_valid_at(now)
+}
