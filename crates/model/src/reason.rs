@@ -90,8 +90,6 @@ reasons! {
     AccessDenied,
     /// The operator has not allowed this field.
     FeatureGateDisabled,
-    /// Credentials of a cloud are not for what they are asked for.
-    InvalidProviderConfiguration,
     /// An event could not be sent, or not be taken.
     NotificationDispatchFailed,
     /// The type of a Provider is not one that this version sends to.
