@@ -24,7 +24,8 @@ fn served() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 /// The paths that [`answer`] knows.
 pub(crate) fn paths() -> Vec<String> {
-    let mut paths: Vec<String> = ["/version", "/api", "/apis", "/api/v1", DEFINITIONS].map(str::to_owned).into();
+    let mut paths: Vec<String> =
+        ["/version", "/api", "/apis", "/api/v1", DEFINITIONS].map(str::to_owned).into();
     for group in groups() {
         paths.push(format!("/apis/{group}"));
         paths.extend(versions(group).into_iter().map(|version| format!("/apis/{group}/{version}")));

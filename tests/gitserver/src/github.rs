@@ -40,6 +40,9 @@ pub enum Mood {
     Floods,
 }
 
+/// Is told a user and a password.
+type Told = Box<dyn Fn(&str, &str) + Send + Sync>;
+
 struct State {
     mood: Mutex<Mood>,
     lasts: Mutex<Duration>,
@@ -48,7 +51,7 @@ struct State {
     given: Mutex<usize>,
     asked: Mutex<Vec<(String, Value)>>,
     /// Is told each token that is given out.
-    told: Box<dyn Fn(&str, &str) + Send + Sync>,
+    told: Told,
 }
 
 /// The API, until it is dropped.

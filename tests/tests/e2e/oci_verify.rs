@@ -332,7 +332,7 @@ async fn only_what_is_signed_by_an_identity_of_a_trusted_root_is_taken() -> Resu
     };
     fleet.apply(&chart(&good)).await?;
     fleet
-        .fails("helmchart/app", "VerificationError", &["cosign keyless", "not issued by an authority"])
+        .fails("helmchart/app", "ChartVerificationError", &["cosign keyless", "not issued by an authority"])
         .await?;
     trust_root(&fleet, &root("good")).await?;
     is_verified("helmchart/app", "verified signature of version 1.0.0").await

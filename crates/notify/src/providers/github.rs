@@ -75,7 +75,7 @@ pub(super) fn status(target: &Target, event: &Event) -> Result<CommitStatus, Uns
 pub(super) fn thread(target: &Target, number: u64) -> Result<Thread, Unsendable> {
     let repository = Repository::of(target)?;
     let thread = Thread::of_issue(&repository, api(target, &repository)?, number)?;
-    // A token of an App is no user's: what it writes is by the App's bot.
+    // A token of an App does not belong to a user: what it writes is by the App's bot.
     Ok(Thread { login: target.app_slug.as_ref().map(|slug| format!("{slug}[bot]")), ..thread })
 }
 

@@ -188,7 +188,7 @@ pub enum Credentials {
     /// A key, and the hosts to show it to.
     Ssh(SshCredentials),
     /// A GitHub App, which is given a token for each fetch.
-    App(AppLogin),
+    App(Box<AppLogin>),
 }
 
 /// How much a repository may make us read, keep and do.

@@ -49,7 +49,7 @@ impl Site {
         };
         let ca = format!("{}{}", self.kit.server.ca_pem().unwrap(), self.api.ca_pem());
         GitRequest {
-            credentials: Some(Credentials::App(login)),
+            credentials: Some(Credentials::App(Box::new(login))),
             ca: Some(ca.into_bytes()),
             timeout: Duration::from_secs(20),
             ..self.kit.request("main")

@@ -228,7 +228,7 @@ async fn what_a_root_does_not_have_vouches_for_nothing() {
     let invalid = "it was logged at a time at which the log's key was not valid";
     world
         .refused_by("bundle-rekor2", invalid, |root| {
-            root["tlogs"][1]["publicKey"]["validFor"] = before.clone()
+            root["tlogs"][1]["publicKey"]["validFor"] = before.clone();
         })
         .await;
     // Who stamps may also be in the token, and only who certified it in the root.
@@ -291,7 +291,7 @@ async fn what_was_changed_or_copied_is_refused() {
         (changed("bundle", &|one| one[material] = json!({ "publicKey": { "hint": "x" } })), "made by a key"),
         (
             changed("bundle", &|one| {
-                one[material]["tlogEntries"] = json!(vec![&other[material]["tlogEntries"][0]; 9])
+                one[material]["tlogEntries"] = json!(vec![&other[material]["tlogEntries"][0]; 9]);
             }),
             "more than 8",
         ),

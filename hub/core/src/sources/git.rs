@@ -192,7 +192,7 @@ fn app(secret: &SourceSecret, asked: &Asked<'_>) -> Result<Access, String> {
         way: asked.secrets.proxy_version().to_be_bytes().to_vec(),
     };
     let ca = secret.text("ca.crt")?.map(String::into_bytes);
-    Ok(Access { credentials: Some(Credentials::App(login)), ca, identity: secret.identity()? })
+    Ok(Access { credentials: Some(Credentials::App(Box::new(login))), ca, identity: secret.identity()? })
 }
 
 /// Credentials and CA, from the keys that Flux reads for a URL of this kind.

@@ -43,7 +43,7 @@ fn authorities_are_not_for_what_they_are_not() {
     let read = |number: usize| certificate::read(&all[number]).unwrap();
     let [issuing, root, stamps, stamps_root] = [0, 1, 2, 3].map(read);
     let at = [issuing.validity().not_before.timestamp()];
-    let signing = certificate::path(&issuing, &[root.clone()], Usage::Signing, &at).unwrap();
+    let signing = certificate::path(&issuing, std::slice::from_ref(&root), Usage::Signing, &at).unwrap();
     assert_eq!(signing, Some(root.public_key().raw.to_vec()));
     assert_eq!(certificate::path(&stamps, &[root], Usage::Stamps, &at), Ok(None));
     assert!(certificate::path(&stamps, &[stamps_root], Usage::Stamps, &at).unwrap().is_some());

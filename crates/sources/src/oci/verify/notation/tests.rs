@@ -99,7 +99,7 @@ fn a_policy_that_is_malformed_is_refused_with_what_is_wrong() {
         (with(&|all| all["trustPolicies"] = json!(vec![json!({}); 201])), "it has 201 trust policies"),
         (
             with(&|all| {
-                all["trustPolicies"] = json!([policy()["trustPolicies"][0], policy()["trustPolicies"][0]])
+                all["trustPolicies"] = json!([policy()["trustPolicies"][0], policy()["trustPolicies"][0]]);
             }),
             "have the name 'own'",
         ),
@@ -133,7 +133,7 @@ fn a_policy_that_is_malformed_is_refused_with_what_is_wrong() {
         ),
         (
             one(&|one| {
-                one["signatureVerification"] = json!({ "level": "skip", "override": { "expiry": "log" } })
+                one["signatureVerification"] = json!({ "level": "skip", "override": { "expiry": "log" } });
             }),
             "nothing is verified",
         ),
@@ -154,7 +154,7 @@ fn a_policy_that_is_malformed_is_refused_with_what_is_wrong() {
         (
             one(&|one| {
                 one["trustedIdentities"] =
-                    json!(["x509.subject:C=a,ST=b,O=c,CN=d", "x509.subject:C=a,ST=b,O=c"])
+                    json!(["x509.subject:C=a,ST=b,O=c,CN=d", "x509.subject:C=a,ST=b,O=c"]);
             }),
             "overlaps",
         ),
