@@ -103,20 +103,20 @@ fn chart() -> Result<Vec<u8>> {
 }
 
 /// A hub, and `flux` on it.
-struct Site {
+pub(crate) struct Site {
     hub: HubProcess,
     home: TempDir,
     _setup: HubSetup,
 }
 
 impl Site {
-    async fn start(setup: HubSetup) -> Result<Self> {
+    pub(crate) async fn start(setup: HubSetup) -> Result<Self> {
         let hub = HubProcess::start(&setup).await?;
         hub.kubectl().run(&["create", "namespace", "apps"]).await?;
         Ok(Self { hub, home: folder()?, _setup: setup })
     }
 
-    fn kubectl(&self) -> &Kubectl {
+    pub(crate) fn kubectl(&self) -> &Kubectl {
         self.hub.kubectl()
     }
 
@@ -128,7 +128,7 @@ impl Site {
     }
 
     /// Runs `flux`, and looks for what it is to say.
-    async fn says(&self, line: &str, parts: &[&str]) -> Result<String> {
+    pub(crate) async fn says(&self, line: &str, parts: &[&str]) -> Result<String> {
         let said = self.flux(line).await?;
         for part in parts {
             ensure!(said.contains(part), "flux {line}: no `{part}` in:\n{said}");
@@ -143,7 +143,7 @@ impl Site {
         Ok(())
     }
 
-    async fn get(&self, object: &str) -> Result<Value> {
+    pub(crate) async fn get(&self, object: &str) -> Result<Value> {
         self.kubectl().get(&[object, "--namespace", "apps"]).await
     }
 

@@ -28,6 +28,7 @@ mod flux_command;
 mod flux_handover;
 mod flux_parity;
 mod generators;
+mod github_app;
 mod guard;
 mod handover;
 mod health;

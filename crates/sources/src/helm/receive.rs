@@ -152,6 +152,7 @@ impl Receiver<'_> {
                 let kept = self.spooled(&artifact.bytes, Step::Pull).await?;
                 // Room is reserved once more for what is made of it.
                 drop(room);
+                let verified = verified.map(|_| format!("verified signature of version {version}"));
                 Ok(Packed { kept, digest: artifact.digest, version, verified })
             }
             Outcome::Unchanged(_) => Err(internal("nothing is known of it", Step::Pull)),
