@@ -419,11 +419,12 @@ async fn some_folders_of_a_repository_are_taken() -> Result<()> {
             &["sparse checkout dir 'none' does not exist in repository"],
         )
         .await?;
-    for (field, value) in [("provider", "azure"), ("serviceAccountName", "git")] {
-        let spec = format!("secretRef: {{name: git}}\n  {field}: {value}");
-        fleet.apply(&git_repository("app", &url, &spec)).await?;
-        let parts = [&format!("spec.{field}") as &str, "not supported"];
-        fleet.fails("gitrepository/app", "GitOperationFailed", &parts).await?;
-    }
+    let spec = |more: &str| git_repository("app", &url, &format!("secretRef: {{name: git}}\n  {more}"));
+    fleet.apply(&spec("provider: azure")).await?;
+    let parts = ["spec.provider azure alone", "--hub-cloud-identity): name a ServiceAccount"];
+    fleet.fails("gitrepository/app", "AccessDenied", &parts).await?;
+    let refused = fleet.apply(&spec("serviceAccountName: git")).await;
+    let why = "serviceAccountName can only be set when provider is 'azure' or 'aws'";
+    ensure!(refused.as_ref().is_err_and(|error| error.to_string().contains(why)), "{refused:?}");
     fleet.cluster.has_word(space.name(), "sparse", Some("one")).await
 }

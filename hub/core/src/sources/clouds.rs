@@ -132,10 +132,11 @@ impl Clouds {
                 // A public container.
                 return Ok(None);
             }
-            let instead = if whose.kind == KindId::HelmRepository {
-                "name a Secret in spec.secretRef"
-            } else {
-                "name a ServiceAccount in spec.serviceAccountName, or a Secret in spec.secretRef"
+            let instead = match whose.kind {
+                KindId::HelmRepository => "name a Secret in spec.secretRef",
+                // With such a provider its Secret has certificates only.
+                KindId::GitRepository => "name a ServiceAccount in spec.serviceAccountName",
+                _ => "name a ServiceAccount in spec.serviceAccountName, or a Secret in spec.secretRef",
             };
             return Err((
                 Reason::AccessDenied,
