@@ -13,7 +13,6 @@ use crate::cache::{Cache, UNSAID};
 use crate::call::{Calls, PER_KEY, Request};
 use crate::credentials::{AzureCredential, AzureProof};
 use crate::error::ServiceError;
-use crate::gcp::no_token;
 use crate::token;
 use roadstead_outbound::Secret;
 use roadstead_signing::azure_assertion;
@@ -73,7 +72,7 @@ pub async fn access_token(
     };
     let reply = calls.shortened(most).send(&request, |_| false).await?;
     if !reply.is_ok() {
-        return Err(no_token(&request, &reply));
+        return Err(token::refused(&request, &reply));
     }
     let token: Token = reply.json()?;
     let lasts = token.lasts();

@@ -8,22 +8,33 @@ use std::time::{Duration, Instant};
 const MARGIN: Duration = Duration::from_secs(60);
 /// How long one counts that does not say when it expires.
 pub const UNSAID: Duration = Duration::from_secs(300);
-/// Tokens of one kind: files choose roles and regions.
+/// Tokens of one kind, where nothing else is said: files choose roles and regions.
 const MOST: usize = 64;
 
 /// Tokens by what they are for.
-pub struct Cache<T>(Mutex<HashMap<String, (T, Instant)>>);
+pub struct Cache<T> {
+    most: usize,
+    kept: Mutex<HashMap<String, (T, Instant)>>,
+}
 
 impl<T> Default for Cache<T> {
     fn default() -> Self {
-        Self(Mutex::default())
+        Self::of(MOST)
+    }
+}
+
+impl<T> Cache<T> {
+    /// Of so many tokens at most.
+    #[must_use]
+    pub fn of(most: usize) -> Self {
+        Self { most, kept: Mutex::default() }
     }
 }
 
 impl<T: Clone> Cache<T> {
     /// One that is still of use.
     pub fn get(&self, name: &str) -> Option<T> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         kept.retain(|_, (_, until)| *until > now);
         kept.get(name).map(|(token, _)| token.clone())
@@ -31,7 +42,7 @@ impl<T: Clone> Cache<T> {
 
     /// Forgets all, for one of them was refused.
     pub fn clear(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// Keeps one that lasts so long: for four fifths of that, and not in its last minute.
@@ -40,10 +51,10 @@ impl<T: Clone> Cache<T> {
         const LONGEST: Duration = Duration::from_secs(24 * 3600);
         let lasts = lasts.min(LONGEST);
         let used = (lasts * 4 / 5).min(lasts.saturating_sub(MARGIN));
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         kept.retain(|_, (_, until)| *until > now);
-        if !used.is_zero() && (kept.len() < MOST || kept.contains_key(&name)) {
+        if !used.is_zero() && (kept.len() < self.most || kept.contains_key(&name)) {
             kept.insert(name, (token, now + used));
         }
     }
@@ -56,7 +67,8 @@ mod tests {
     #[test]
     fn tokens_are_kept_for_four_fifths_of_their_life() {
         let cache = Cache::default();
-        let until = |name: &str| cache.0.lock().unwrap().get(name).map(|(_, until)| *until - Instant::now());
+        let until =
+            |name: &str| cache.kept.lock().unwrap().get(name).map(|(_, until)| *until - Instant::now());
         cache.put("hour".into(), 1, Duration::from_secs(3600));
         cache.put("minutes".into(), 1, Duration::from_secs(120));
         assert!(until("hour").is_some_and(|left| (2870..=2880).contains(&left.as_secs())));
@@ -73,6 +85,6 @@ mod tests {
         for index in 0..100 {
             cache.put(index.to_string(), 0, Duration::from_secs(3600));
         }
-        assert!(cache.0.lock().is_ok_and(|kept| kept.len() == MOST));
+        assert!(cache.kept.lock().is_ok_and(|kept| kept.len() == MOST));
     }
 }

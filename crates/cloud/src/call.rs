@@ -18,13 +18,13 @@ use zeroize::Zeroizing;
 use crate::address::{is_localhost, is_this_machine};
 use crate::error::ServiceError;
 
-/// Of an answer.
+/// Of an answer, where nothing else is said.
 const ANSWER_BYTES: usize = 64 << 10;
-/// For one key, with all that is asked for it.
+/// For one key or login, with all that is asked for it.
 pub const PER_KEY: Duration = Duration::from_secs(10);
-/// For all keys of one file.
+/// For all keys of one file, or one login.
 pub const PER_FILE: Duration = Duration::from_secs(30);
-/// For all keys of one file.
+/// For the same.
 pub const REQUESTS: usize = 64;
 /// Of one request that is throttled.
 const TRIES: u32 = 5;
@@ -40,6 +40,8 @@ pub struct Network {
     services: Way,
     /// Past all proxies: to this machine, and to what hands out credentials to machines.
     direct: Way,
+    /// Bytes of an answer.
+    most: usize,
     /// Which did not answer, and until when they are not asked.
     resting: Mutex<HashMap<String, Instant>>,
 }
@@ -76,8 +78,15 @@ impl Network {
         Self {
             services: Way::new(through),
             direct: Way::new(guard().with_resolver(Arc::new(LocalNames))),
+            most: ANSWER_BYTES,
             resting: Mutex::default(),
         }
+    }
+
+    /// Takes answers of so many bytes only.
+    #[must_use]
+    pub fn with_answers_of(self, most: usize) -> Self {
+        Self { most, ..self }
     }
 
     /// Is it not to be asked right now?
@@ -261,7 +270,7 @@ impl Reply {
     }
 }
 
-/// What one file may ask for.
+/// What one file, or one login, may ask for.
 pub struct Budget {
     left: AtomicUsize,
     until: Instant,
@@ -365,7 +374,8 @@ impl<'c> Calls<'c> {
             return Err(ServiceError::Redirect { host: to, status });
         }
         let retry_after = retry_after(&response);
-        let read = timeout_at(self.until, read(response)).await.map_err(|_| timed_out())?;
+        let read =
+            timeout_at(self.until, read(response, self.network.most)).await.map_err(|_| timed_out())?;
         let body = match read {
             Read::All(body) => body,
             Read::TooLarge => return Err(ServiceError::TooLarge(to)),
@@ -383,16 +393,16 @@ enum Read {
     Broken,
 }
 
-async fn read<B>(response: Response<B>) -> Read
+async fn read<B>(response: Response<B>, most: usize) -> Read
 where
     B: http_body::Body<Data = Bytes> + Unpin,
 {
     let mut body = response.into_body();
-    let mut bytes = Zeroizing::new(Vec::with_capacity(ANSWER_BYTES));
+    let mut bytes = Zeroizing::new(Vec::with_capacity(most));
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else { return Read::Broken };
         let Ok(data) = frame.into_data() else { continue };
-        if bytes.len() + data.len() > ANSWER_BYTES {
+        if bytes.len() + data.len() > most {
             return Read::TooLarge;
         }
         bytes.extend_from_slice(&data);

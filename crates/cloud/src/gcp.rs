@@ -30,16 +30,6 @@ struct Token {
     expires_in: Option<u64>,
 }
 
-#[derive(Deserialize)]
-struct Failure {
-    error: Status,
-}
-
-#[derive(Deserialize)]
-struct Status {
-    status: String,
-}
-
 /// What a header says that shows a token.
 #[must_use]
 pub fn bearer(token: &Secret) -> Zeroizing<String> {
@@ -89,7 +79,7 @@ pub async fn access_token(
     };
     let reply = calls.send(&request, |_| false).await?;
     if !reply.is_ok() {
-        return Err(no_token(&request, &reply));
+        return Err(token::refused(&request, &reply));
     }
     let token: Token = reply.json()?;
     let lasts = token.expires_in.map_or(UNSAID, Duration::from_secs);
@@ -159,20 +149,24 @@ async fn act_as(
         .with_secret("authorization", &bearer(token))?;
     let reply = calls.send(&request, |_| false).await?;
     if !reply.is_ok() {
-        let failure: Option<Failure> = reply.json().ok();
-        return Err(reply.refused(&request, failure.map(|failure| failure.error.status).as_deref()));
+        return Err(refused(&request, &reply));
     }
     reply.json::<Given>().map(|given| given.access_token)
 }
 
-/// The error of OAuth's token endpoints.
-pub(crate) fn no_token(request: &Request, reply: &Reply) -> ServiceError {
+/// That one of Google's APIs says no, in the words that they share.
+#[must_use]
+pub fn refused(request: &Request, reply: &Reply) -> ServiceError {
     #[derive(Deserialize)]
     struct Failure {
-        error: String,
+        error: Status,
+    }
+    #[derive(Deserialize)]
+    struct Status {
+        status: String,
     }
     let failure: Option<Failure> = reply.json().ok();
-    reply.refused(request, failure.map(|failure| failure.error).as_deref())
+    reply.refused(request, failure.map(|failure| failure.error.status).as_deref())
 }
 
 fn assertion(

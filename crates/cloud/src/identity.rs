@@ -22,8 +22,12 @@ use crate::{azure, gcp, registry};
 
 /// The region where nothing else says one.
 const REGION: &str = "us-east-1";
-/// Of whom what was given out is kept: of each some tokens, of 1 to 4 KiB.
-const MOST: usize = 250;
+/// Of whom what was given out is kept, and how much of each kind of each. With [`ANSWER_BYTES`] that is 75 MiB, if clouds gave out tokens of
+/// that size; theirs have some KiB.
+const MOST: usize = 100;
+const MOST_OF_EACH: usize = 16;
+/// Bytes of an answer with a token.
+pub const ANSWER_BYTES: usize = 16 << 10;
 /// Azure DevOps, as Entra knows it.
 const DEV_OPS: &str = "499b84ac-1321-427f-aa17-267ca6975798";
 const READ_ONLY: &str = "https://www.googleapis.com/auth/devstorage.read_only";
@@ -58,13 +62,19 @@ impl fmt::Debug for CloudCredential {
 }
 
 /// What was given out to one.
-#[derive(Default)]
 struct Given {
     sessions: Sessions,
     tokens: Cache<Secret>,
     registries: Cache<Secret>,
     /// Those who want the same wait for the first.
     turn: tokio::sync::Mutex<()>,
+}
+
+impl Default for Given {
+    fn default() -> Self {
+        let (tokens, registries) = (Cache::of(MOST_OF_EACH), Cache::of(MOST_OF_EACH));
+        Self { sessions: Cache::of(MOST_OF_EACH), tokens, registries, turn: tokio::sync::Mutex::default() }
+    }
 }
 
 /// What was given out, by who it was given out to: as many of them as there may be.

@@ -26,4 +26,4 @@ pub use call::Network;
 pub use credentials::{AwsCredential, AzureCredential, AzureProof, GcpCredential, MakesTokens, TokenSource};
 pub use error::ServiceError;
 pub use hosts::{BadHost, Cloud, OwnHosts};
-pub use identity::{CloudCredential, CloudIdentity, GitLogin, Kept, Login, StoreLogin};
+pub use identity::{ANSWER_BYTES, CloudCredential, CloudIdentity, GitLogin, Kept, Login, StoreLogin};

@@ -1,7 +1,10 @@
-//! Tokens that someone else renews, such as those of a cluster's service accounts.
+//! Tokens that someone else renews, such as those of a cluster's service accounts; and what those say who give none out.
 
 use std::io::Read as _;
 
+use serde::Deserialize;
+
+use crate::call::{Reply, Request};
 use crate::credentials::TokenSource;
 use crate::error::ServiceError;
 use roadstead_outbound::Secret;
@@ -31,4 +34,14 @@ pub async fn read(source: &TokenSource, audience: &str) -> Result<Secret, Servic
     let text = Secret::new(text);
     let token = Secret::new(text.expose().trim().to_owned());
     if token.is_empty() { Err(unreadable(&"it is empty")) } else { Ok(token) }
+}
+
+/// That a token endpoint of OAuth says no.
+pub(crate) fn refused(request: &Request, reply: &Reply) -> ServiceError {
+    #[derive(Deserialize)]
+    struct Failure {
+        error: String,
+    }
+    let failure: Option<Failure> = reply.json().ok();
+    reply.refused(request, failure.map(|failure| failure.error).as_deref())
 }

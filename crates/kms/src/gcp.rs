@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::json;
 use zeroize::Zeroizing;
 
-use roadstead_cloud::gcp::{access_token, bearer};
+use roadstead_cloud::gcp::{access_token, bearer, refused};
 
 use crate::address::{Address, Allowed, protected};
 use crate::cache::Cache;
@@ -22,16 +22,6 @@ const ENDPOINT: &str = "https://cloudkms.googleapis.com";
 #[derive(Deserialize)]
 struct Answer {
     plaintext: Secret,
-}
-
-#[derive(Deserialize)]
-struct Failure {
-    error: Status,
-}
-
-#[derive(Deserialize)]
-struct Status {
-    status: String,
 }
 
 /// Is it `projects/P/locations/L/keyRings/R/cryptoKeys/K`, and nothing more?
@@ -74,8 +64,7 @@ pub(crate) async fn unwrap(
         if reply.status == 401 {
             tokens.clear();
         }
-        let failure: Option<Failure> = reply.json().ok();
-        return Err(reply.refused(&request, failure.map(|failure| failure.error.status).as_deref()));
+        return Err(refused(&request, &reply));
     }
     let answer: Answer = reply.json()?;
     let bytes = STANDARD.decode(answer.plaintext.expose());

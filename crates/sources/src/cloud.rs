@@ -1,6 +1,6 @@
-//! Identities of clouds, as sources have them: what they are asked for, and what it means where there is nothing.
+//! Credentials that are given out for a fetch, as clouds do: what it means where there are none, and where they are refused.
 
-use roadstead_cloud::{CloudIdentity, ServiceError};
+use roadstead_cloud::ServiceError;
 use roadstead_model::Reason;
 
 /// The `reason` of the condition that this becomes.
@@ -11,26 +11,14 @@ pub(crate) fn reason(error: &ServiceError) -> Reason {
     }
 }
 
-/// An identity that is asked once more, where what it gave before was refused: it may have been taken back.
-pub(crate) struct AskedTwice<'i> {
-    identity: Option<&'i CloudIdentity>,
-    again: bool,
+/// Whether credentials that were given out are asked for once more in a fetch, where they were refused: they may have been taken back.
+#[derive(Default)]
+pub(crate) struct OnceMore {
+    was_asked: bool,
 }
 
-impl<'i> AskedTwice<'i> {
-    pub(crate) fn new(identity: Option<&'i CloudIdentity>) -> Self {
-        Self { identity, again: true }
-    }
-
-    /// Whether it is to be tried once more, with something new.
+impl OnceMore {
     pub(crate) fn may(&mut self, is_refused: bool) -> bool {
-        match self.identity {
-            Some(identity) if is_refused && self.again => {
-                self.again = false;
-                identity.forget();
-                true
-            }
-            _ => false,
-        }
+        is_refused && !std::mem::replace(&mut self.was_asked, true)
     }
 }

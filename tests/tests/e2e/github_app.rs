@@ -56,9 +56,8 @@ async fn what_flux_makes_for_an_app_is_fetched_with_its_tokens() -> Result<()> {
         let args = ["annotate", "--overwrite", "gitrepository", "app", "--namespace=apps", &at];
         site.kubectl().run(&args).await
     };
+    ask().await?;
     eventually("it is told that the App was taken away", PATIENCE, || async {
-        // One fetch has the token refused, and the next one asks for another.
-        ask().await?;
         let source = site.get("gitrepository/app").await?;
         let told = source["status"]["conditions"].to_string();
         ensure!(told.contains("the installation of App 7 is suspended"), "{told}");

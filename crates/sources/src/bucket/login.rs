@@ -100,6 +100,19 @@ impl Login<'_> {
         })
     }
 
+    /// Forgets what was given out, where that is what was refused. Says whether it was.
+    pub(super) fn forget(&self, why: &Why) -> bool {
+        let known = &self.request.known_bucket;
+        match self.request.cloud() {
+            Some(identity) if why.is_about_a_token() => identity.forget(),
+            None if matches!(why, Why::Denied { .. }) && known.given(Instant::now()).is_some() => {
+                known.keep(None);
+            }
+            _ => return false,
+        }
+        true
+    }
+
     /// What a cloud gives out to an identity, which keeps it.
     async fn of_cloud(&self, identity: &CloudIdentity, sts: Option<&str>) -> Result<Signer, BucketError> {
         self.stop.enter("asking for credentials");

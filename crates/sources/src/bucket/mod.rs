@@ -39,7 +39,7 @@ pub use request::{AzureProof, BucketLimits, BucketLogin, BucketRequest, BucketSt
 
 use crate::artifact::Artifact;
 use crate::attempt::{Desk, Ended, Engine, Limited, Room, Stop, TrustedBy};
-use crate::cloud::AskedTwice;
+use crate::cloud::OnceMore;
 use crate::ignore::Ignore;
 use crate::reading::Job;
 use crate::source::{FetchError, Fetched, Outcome, Source};
@@ -101,23 +101,18 @@ impl Attempt<'_> {
         let client = wire::client(request, request.ca.as_deref(), request.identity.as_ref(), idle);
         let client = client.map_err(setup)?;
         self.stop.hide_behind(client.veil());
-        let (mut retried, mut twice) = (false, AskedTwice::new(request.cloud()));
+        let mut once = OnceMore::default();
         for round in 1.. {
             let login = Login { request, place: &place, client: &client, stop: self.stop };
             let signer = login.signer().await?;
             let mut wire = Wire::new(request, client.clone(), place.clone(), signer).map_err(setup)?;
-            match self.round(&mut wire).await {
-                Err(error) if matches!(*error.why, Why::Changed) && round < ROUNDS => {}
-                Err(error) if twice.may(error.why.is_about_a_token()) => {}
-                // What was given in exchange for credentials may have been taken back.
-                Err(error) if matches!(*error.why, Why::Denied { .. }) && !retried => {
-                    retried = true;
-                    if request.known_bucket.given(Instant::now()).is_none() {
-                        return Err(error);
-                    }
-                    request.known_bucket.keep(None);
-                }
-                other => return other,
+            let error = match self.round(&mut wire).await {
+                Err(error) => error,
+                done => return done,
+            };
+            let has_changed = matches!(*error.why, Why::Changed) && round < ROUNDS;
+            if !has_changed && !once.may(login.forget(&error.why)) {
+                return Err(error);
             }
         }
         Err(setup(Why::Changed))

@@ -24,9 +24,12 @@ pub struct AppLogin {
     pub way: Vec<u8>,
 }
 
-/// The request with a token, where it is to log in as an App.
-pub(super) async fn log_in(request: &GitRequest, stop: &Stop) -> Result<Option<GitRequest>, GitError> {
-    let Some(Credentials::App(login)) = &request.credentials else { return Ok(None) };
+/// A token of the App, as a request sends it.
+pub(super) async fn log_in(
+    login: &AppLogin,
+    request: &GitRequest,
+    stop: &Stop,
+) -> Result<Credentials, GitError> {
     stop.enter("asking for a token of the GitHub App");
     let client = || {
         let (ca, identity) = (request.ca.as_deref(), request.identity.as_ref());
@@ -37,15 +40,12 @@ pub(super) async fn log_in(request: &GitRequest, stop: &Stop) -> Result<Option<G
     let parts = way(login, request);
     let want = Want { app: &login.app, way: &parts };
     let password = login.tokens.token(want, client).await.map_err(|error| failed(request, stop, error))?;
-    let credentials = Some(Credentials::Basic { username: USER.to_owned(), password });
-    Ok(Some(GitRequest { credentials, ..request.clone() }))
+    Ok(Credentials::Basic { username: USER.to_owned(), password })
 }
 
 /// Forgets the token that was not taken: an installation may have been changed since.
-pub(super) fn not_taken(request: &GitRequest) {
-    if let Some(Credentials::App(login)) = &request.credentials {
-        login.tokens.forget(Want { app: &login.app, way: &way(login, request) });
-    }
+pub(super) fn forget(login: &AppLogin, request: &GitRequest) {
+    login.tokens.forget(Want { app: &login.app, way: &way(login, request) });
 }
 
 fn way<'a>(login: &'a AppLogin, request: &'a GitRequest) -> [&'a [u8]; 4] {

@@ -168,12 +168,7 @@ async fn in_time(
         let mut asking = Asking::new(&request, &location)?;
         loop {
             let asked = asking.asked(&stop).await?;
-            let logged_in = app::log_in(&asked, &stop).await?;
-            let with_token = logged_in.as_ref().unwrap_or(&*asked);
-            let outcome = Attempt::new(with_token, &location, engine, &stop, find_only).run().await;
-            if matches!(outcome, Err(GitError::Auth { .. })) {
-                app::not_taken(&asked);
-            }
+            let outcome = Attempt::new(&asked, &location, engine, &stop, find_only).run().await;
             if let Some(outcome) = asking.settled(outcome) {
                 return outcome;
             }

@@ -9,14 +9,14 @@ use super::login::{RegistryLogin, RegistryLogins};
 use super::name::RepositoryName;
 use super::request::OciRequest;
 use crate::attempt::Stop;
-use crate::cloud::AskedTwice;
+use crate::cloud::OnceMore;
 
 /// Who asks for what a request is for.
 pub(super) struct Asking<'r> {
     request: &'r OciRequest,
     name: RepositoryName,
     identity: Option<&'r CloudIdentity>,
-    twice: AskedTwice<'r>,
+    once: OnceMore,
 }
 
 impl<'r> Asking<'r> {
@@ -27,7 +27,7 @@ impl<'r> Asking<'r> {
         if identity.is_some() && request.insecure && !request.plain_http_credentials {
             return Err(OciError::PlainCredentials { url: request.shown_url() });
         }
-        Ok(Self { request, name, identity, twice: AskedTwice::new(identity) })
+        Ok(Self { request, name, identity, once: OnceMore::default() })
     }
 
     /// The request with its logins.
@@ -48,7 +48,8 @@ impl<'r> Asking<'r> {
         };
         let (url, status) = (url.clone(), *status);
         self.request.known_registry.keep(None);
-        if self.twice.may(status == 401) {
+        if self.once.may(status == 401) {
+            identity.forget();
             return None;
         }
         Some(Err(OciError::CloudDenied { url, status, cloud: identity.cloud() }))

@@ -93,10 +93,23 @@ async fn a_token_is_asked_for_once_and_again_before_it_expires() {
 async fn a_token_that_is_not_taken_is_forgotten() {
     let site = Site::start().await;
     assert_eq!(quiet_files(site.request(&[])).await, ["a.yaml"]);
-    (site.kit.server.gate())("x-access-token", "revoked");
-    assert!(matches!(error(site.request(&[])).await, GitError::Auth { status: 401, .. }));
+    let revoke = || (site.kit.server.gate())("x-access-token", "revoked");
+    revoke();
+    // Another one is asked for at once.
     assert_eq!(quiet_files(site.request(&[])).await, ["a.yaml"]);
     assert_eq!(site.api.given(), 2);
+
+    // Once only: one that is not taken either ends the fetch, and is not kept.
+    revoke();
+    let asked = site.api.asked().len();
+    let until = jiff::Timestamp::now() + Duration::from_secs(3_600);
+    let other = format!(r#"{{"token":"ghs_CANARY","expires_at":"{until}"}}"#);
+    let error = site.fails(Mood::Says(201, String::new(), other)).await;
+    assert!(matches!(error, GitError::Auth { status: 401, .. }), "{error:?}");
+    assert_eq!(site.api.asked().len(), asked + 1);
+    site.api.mood(Mood::Well);
+    assert_eq!(quiet_files(site.request(&[])).await, ["a.yaml"]);
+    assert_eq!(site.api.given(), 3);
 }
 
 #[tokio::test]

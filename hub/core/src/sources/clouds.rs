@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use roadstead_api::KindId;
-use roadstead_cloud::{Cloud, CloudCredential, CloudIdentity, Kept, Network, OwnHosts, TokenServices};
+use roadstead_cloud::{
+    ANSWER_BYTES, Cloud, CloudCredential, CloudIdentity, Kept, Network, OwnHosts, TokenServices,
+};
 use roadstead_hub_store::{Store, Stored};
 use roadstead_kms::Credentials;
 use roadstead_model::Reason;
@@ -54,7 +56,7 @@ impl Clouds {
         Self {
             identity: Arc::clone(identity),
             options: Arc::clone(options),
-            network: Arc::new(network),
+            network: Arc::new(network.with_answers_of(ANSWER_BYTES)),
             kept: Kept::default(),
         }
     }
