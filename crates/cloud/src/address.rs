@@ -45,7 +45,7 @@ impl Address {
     /// A URL below this address.
     ///
     /// # Errors
-    /// It would be none.
+    /// If that is not a valid URL.
     pub fn join(&self, path: &str) -> Result<Url, ServiceError> {
         let base = self.0.as_str().trim_end_matches('/');
         Url::parse(&format!("{base}{path}")).map_err(|_| ServiceError::Key("not a URL".to_owned()))
@@ -64,7 +64,7 @@ impl Address {
         Some((host, self.0.port_or_known_default()?))
     }
 
-    /// Are both the same, however they are written?
+    /// Whether both are the same, however they are written.
     #[must_use]
     pub fn same(&self, other: &Self) -> bool {
         let path = |url: &Url| url.path().trim_end_matches('/').to_owned();
@@ -83,12 +83,12 @@ impl fmt::Display for Address {
 /// A URL that is not a user's.
 ///
 /// # Errors
-/// It is none.
+/// If it is not a valid URL.
 pub fn fixed(text: &str) -> Result<Url, ServiceError> {
     Url::parse(text).map_err(|_| ServiceError::Key("not a URL".to_owned()))
 }
 
-/// Does it lead to this machine, whatever a name server says?
+/// Whether it leads to this machine, whatever a name server says.
 #[must_use]
 pub fn is_this_machine(url: &Url) -> bool {
     match url.host_str().and_then(Host::parse) {
@@ -98,7 +98,7 @@ pub fn is_this_machine(url: &Url) -> bool {
     }
 }
 
-/// Is it `localhost`, or below it?
+/// Whether it is `localhost`, or a name below it.
 #[must_use]
 pub fn is_localhost(name: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost")
@@ -107,7 +107,7 @@ pub fn is_localhost(name: &str) -> bool {
 /// Credentials go over TLS, unless they stay on this machine.
 ///
 /// # Errors
-/// They would go in the clear.
+/// If they would be sent in the clear.
 pub fn protected(url: &Url) -> Result<(), ServiceError> {
     if url.scheme() == "https" || is_this_machine(url) {
         return Ok(());

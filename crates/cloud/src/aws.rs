@@ -1,4 +1,4 @@
-//! Who asks AWS: an access key, or what is given out in exchange for something else.
+//! Credentials of AWS: access keys, and sessions that are given out in exchange for other credentials.
 
 use std::time::Duration;
 
@@ -95,7 +95,7 @@ impl Identities<'_> {
     /// The identity that the credential is.
     ///
     /// # Errors
-    /// It is not given out.
+    /// If no credentials are given out.
     pub async fn own(&self, credential: &AwsCredential) -> Result<AwsKeys, ServiceError> {
         if let AwsCredential::Static { access_key_id, secret_access_key, session_token } = credential {
             let (id, secret) = (access_key_id.clone(), secret_access_key.clone());
@@ -123,7 +123,7 @@ impl Identities<'_> {
     /// The identity of a role that a file names.
     ///
     /// # Errors
-    /// It is not given out.
+    /// If no credentials are given out.
     pub async fn assume(&self, role: &str, keys: &AwsKeys) -> Result<AwsKeys, ServiceError> {
         if !is_role(role) {
             return Err(ServiceError::Key("its role is not the ARN of an IAM role".to_owned()));

@@ -17,7 +17,7 @@ use crate::token;
 use roadstead_outbound::Secret;
 use roadstead_signing::azure_assertion;
 
-/// For whom tokens of others are that Entra takes.
+/// The audience of tokens of other issuers that Entra accepts.
 const FEDERATED: &str = "api://AzureADTokenExchange";
 const AUTHORITY: &str = "https://login.microsoftonline.com";
 const METADATA: &str = "http://169.254.169.254/metadata/identity/oauth2/token";
@@ -47,7 +47,7 @@ impl Token {
 /// A token for a resource, such as `https://storage.azure.com`.
 ///
 /// # Errors
-/// None is given out.
+/// If no token is given out.
 pub async fn access_token(
     credential: &AzureCredential,
     resource: &str,

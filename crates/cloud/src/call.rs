@@ -89,7 +89,7 @@ impl Network {
         Self { most, ..self }
     }
 
-    /// Is it not to be asked right now?
+    /// Whether it is not to be asked right now.
     fn rests(&self, host: &str) -> bool {
         let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -168,7 +168,7 @@ impl Request {
     /// With a header.
     ///
     /// # Errors
-    /// Its value cannot be one.
+    /// If the value has characters that no header may have.
     pub fn with_header(mut self, name: &'static str, value: &str) -> Result<Self, ServiceError> {
         let value = HeaderValue::try_from(value).map_err(|_| {
             ServiceError::Credential(format!("the value of {name} has characters that no header may have"))
@@ -180,7 +180,7 @@ impl Request {
     /// A header that is marked so that nothing prints it.
     ///
     /// # Errors
-    /// Its value cannot be one.
+    /// If the value has characters that no header may have.
     pub fn with_secret(mut self, name: &'static str, value: &str) -> Result<Self, ServiceError> {
         let value = roadstead_outbound::secret_header(value).map_err(|_| {
             ServiceError::Credential(format!("the value of {name} has characters that no header may have"))
@@ -189,7 +189,7 @@ impl Request {
         Ok(self)
     }
 
-    /// Does a text that a service answers with repeat something of the credentials that were sent to it?
+    /// Whether a text that a service answers with repeats something of the credentials that were sent to it?
     fn is_echoed_in(&self, text: &str) -> bool {
         /// Shorter ones are in anything.
         const LENGTH: usize = 6;
@@ -228,7 +228,7 @@ pub fn host(url: &Url) -> String {
 
 /// An answer.
 pub struct Reply {
-    /// Whose it is.
+    /// The host that sent it.
     pub host: String,
     /// Its status.
     pub status: u16,
@@ -238,16 +238,16 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// Went it well?
+    /// Whether the status is a success.
     #[must_use]
     pub fn is_ok(&self) -> bool {
         (200..300).contains(&self.status)
     }
 
-    /// What it says, as JSON.
+    /// The body, as JSON.
     ///
     /// # Errors
-    /// It is something else.
+    /// If it is not JSON of this form.
     pub fn json<T: serde::de::DeserializeOwned>(&self) -> Result<T, ServiceError> {
         serde_json::from_slice(&self.body).map_err(|_| ServiceError::Malformed(self.host.clone()))
     }
@@ -304,7 +304,7 @@ impl<'c> Calls<'c> {
     /// Within a budget.
     ///
     /// # Errors
-    /// Its time is over.
+    /// If its time is over.
     pub fn new(network: &'c Network, budget: &'c Budget) -> Result<Self, ServiceError> {
         let now = Instant::now();
         if now >= budget.until {
@@ -324,7 +324,7 @@ impl<'c> Calls<'c> {
     /// Sends a request, and again after a pause where the service is throttling.
     ///
     /// # Errors
-    /// There is no answer that could be read.
+    /// If there is no answer that can be read.
     pub async fn send(
         &self,
         request: &Request,

@@ -19,7 +19,7 @@ use crate::token;
 use roadstead_outbound::Secret;
 use roadstead_signing::GoogleAccount;
 
-/// All that an identity may do.
+/// The scope for all that an identity may do.
 pub const PLATFORM: &str = "https://www.googleapis.com/auth/cloud-platform";
 const METADATA: &str = "http://metadata.google.internal";
 const METADATA_PATH: &str = "/computeMetadata/v1/instance/service-accounts/default/token";
@@ -30,16 +30,16 @@ struct Token {
     expires_in: Option<u64>,
 }
 
-/// What a header says that shows a token.
+/// The value of a header `Authorization` with a token.
 #[must_use]
 pub fn bearer(token: &Secret) -> Zeroizing<String> {
     Zeroizing::new(format!("Bearer {}", token.expose()))
 }
 
-/// A token for what the scope says.
+/// A token for this scope.
 ///
 /// # Errors
-/// None is given out.
+/// If no token is given out.
 pub async fn access_token(
     credential: &GcpCredential,
     scope: &str,
@@ -154,7 +154,7 @@ async fn act_as(
     reply.json::<Given>().map(|given| given.access_token)
 }
 
-/// That one of Google's APIs says no, in the words that they share.
+/// The error for an answer of one of Google's APIs that is not a success. All have the same form.
 #[must_use]
 pub fn refused(request: &Request, reply: &Reply) -> ServiceError {
     #[derive(Deserialize)]

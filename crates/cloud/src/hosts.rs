@@ -1,5 +1,5 @@
-//! Whose a host is. Somebody who writes a source chooses its address: credentials of a cloud go to hosts of that cloud only, as their names
-//! say, and to those that the operator says are such.
+//! Which hosts belong to which cloud. Whoever writes a source chooses its address, so credentials of a cloud are sent only to hosts that belong to
+//! that cloud by their names, or that the operator lists.
 
 use std::fmt;
 use std::str::FromStr;
@@ -29,7 +29,7 @@ impl Cloud {
         }
     }
 
-    /// By the name that Flux has for it.
+    /// By Flux's name for it.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         [Self::Aws, Self::Azure, Self::Gcp].into_iter().find(|cloud| cloud.as_str() == text)
@@ -47,12 +47,12 @@ impl fmt::Display for Cloud {
 #[error("want CLOUD=HOST[:PORT], where CLOUD is aws, azure or gcp")]
 pub struct BadHost;
 
-/// A host that the operator says is a cloud's.
+/// A host that the operator counts as one of a cloud.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct OwnHost {
     cloud: Cloud,
     host: Host,
-    /// None for that of `https`.
+    /// `None` is the default of `https`.
     port: Option<u16>,
 }
 
@@ -92,7 +92,7 @@ impl OwnHosts {
 /// A registry of a cloud.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Registry {
-    /// One of an account at AWS; no region where the name does not say one.
+    /// A private one of AWS (ECR); the region is `None` if the host's name does not have it.
     Ecr { region: Option<String>, suffix: &'static str, is_fips: bool },
     /// The public one of AWS.
     EcrPublic,
@@ -163,7 +163,7 @@ impl Registry {
         })
     }
 
-    /// What it would have to be.
+    /// What the host would have to be, for messages.
     pub(crate) fn wanted(cloud: Cloud) -> &'static str {
         match cloud {
             Cloud::Aws => "a registry of AWS (ACCOUNT.dkr.ecr.REGION.amazonaws.com or public.ecr.aws)",
@@ -233,7 +233,7 @@ impl Store {
         })
     }
 
-    /// What it would have to be.
+    /// What the host would have to be, for messages.
     pub(crate) fn wanted(cloud: Cloud) -> &'static str {
         match cloud {
             Cloud::Aws => "an endpoint of S3 (s3.REGION.amazonaws.com)",
@@ -298,7 +298,7 @@ impl Git {
         })
     }
 
-    /// What it would have to be.
+    /// What the host would have to be, for messages.
     pub(crate) fn wanted(cloud: Cloud) -> &'static str {
         match cloud {
             Cloud::Aws => "AWS CodeCommit (git-codecommit.REGION.amazonaws.com)",

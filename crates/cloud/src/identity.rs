@@ -1,4 +1,4 @@
-//! Somebody who is known to a cloud, and what registries, object stores and Git servers of that cloud want to see of them.
+//! Identities at a cloud, and the credentials that registries, object stores and Git servers of that cloud accept from them.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,7 +20,7 @@ use crate::error::ServiceError;
 use crate::hosts::{self, Cloud, Git, OwnHosts, Registry, Store};
 use crate::{azure, gcp, registry};
 
-/// The region where nothing else says one.
+/// The region if nothing else names one.
 const REGION: &str = "us-east-1";
 /// Of whom what was given out is kept, and how much of each kind of each. With [`ANSWER_BYTES`] that is 75 MiB, if clouds gave out tokens of
 /// that size; theirs have some KiB.
@@ -28,7 +28,7 @@ const MOST: usize = 100;
 const MOST_OF_EACH: usize = 16;
 /// Bytes of an answer with a token.
 pub const ANSWER_BYTES: usize = 16 << 10;
-/// Azure DevOps, as Entra knows it.
+/// Azure DevOps' application id at Entra.
 const DEV_OPS: &str = "499b84ac-1321-427f-aa17-267ca6975798";
 const READ_ONLY: &str = "https://www.googleapis.com/auth/devstorage.read_only";
 
@@ -107,7 +107,7 @@ pub struct Login {
     pub password: Secret,
 }
 
-/// What an object store wants to see.
+/// Credentials for an object store.
 #[derive(Debug, Clone)]
 pub enum StoreLogin {
     /// Requests that are signed by these.
@@ -116,7 +116,7 @@ pub enum StoreLogin {
     Bearer(Secret),
 }
 
-/// What a Git server wants to see.
+/// Credentials for a Git server.
 #[derive(Debug, Clone)]
 pub enum GitLogin {
     /// A name and a password.
@@ -125,7 +125,7 @@ pub enum GitLogin {
     Bearer(Secret),
 }
 
-/// Somebody who is known to a cloud.
+/// An identity at a cloud.
 #[derive(Clone)]
 pub struct CloudIdentity(Arc<Inner>);
 
@@ -173,10 +173,10 @@ impl CloudIdentity {
         registries.clear();
     }
 
-    /// What the registry at this URL wants to see, until then.
+    /// Credentials for the registry at this URL. `until` bounds how long it takes to get them.
     ///
     /// # Errors
-    /// The host is not a registry of the cloud, or nothing was given out.
+    /// If the host is not a registry of the cloud, or no credentials are given out.
     pub async fn registry(&self, url: &Url, until: Instant) -> Result<Login, ServiceError> {
         let found = Registry::of(self.cloud(), url, &self.0.own);
         let found = found.ok_or_else(|| self.wrong(url, Registry::wanted(self.cloud())))?;
@@ -211,10 +211,10 @@ impl CloudIdentity {
         }
     }
 
-    /// What the object store at this URL wants to see. Of AWS: by the STS that is named, where one is.
+    /// Credentials for the object store at this URL. `sts` is the endpoint of AWS STS, if not the region's.
     ///
     /// # Errors
-    /// The host is not an object store of the cloud, or nothing was given out.
+    /// If the host is not an object store of the cloud, or no credentials are given out.
     pub async fn store(
         &self,
         url: &Url,
@@ -244,10 +244,10 @@ impl CloudIdentity {
         }
     }
 
-    /// What the Git server at this URL wants to see.
+    /// Credentials for the Git server at this URL.
     ///
     /// # Errors
-    /// The host is not a Git server of the cloud, or nothing was given out.
+    /// If the host is not a Git server of the cloud, or no credentials are given out.
     pub async fn git(&self, url: &Url, until: Instant) -> Result<GitLogin, ServiceError> {
         let wrong = || self.wrong(url, Git::wanted(self.cloud()));
         let found = Git::of(self.cloud(), url, &self.0.own).ok_or_else(wrong)?;

@@ -1,8 +1,7 @@
 //! Credentials of AWS, Azure and Google, and what they are exchanged for: sessions of roles, access tokens, passwords of registries.
 //!
-//! A [`CloudIdentity`] is somebody who is known to one cloud. It is asked for what a registry, an object store or a Git server wants to see,
-//! and gives it only where that is the cloud's own by its name, or by the operator's word. [`aws`], [`azure`] and [`gcp`] are the exchanges
-//! themselves, which those who ask other services use, too.
+//! A [`CloudIdentity`] is an identity at one cloud. It gives out credentials for a registry, an object store or a Git server, and only if that host belongs
+//! to the cloud by its name, or is listed by the operator. [`aws`], [`azure`] and [`gcp`] are the exchanges themselves, which `roadstead_kms` uses too.
 //!
 //! All requests go through the guarded client of `roadstead_outbound`; redirects are refused, and time, bytes and the number of requests
 //! are bounded. What is given out is kept for four fifths of its life, and wiped when it goes.

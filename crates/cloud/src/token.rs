@@ -1,4 +1,4 @@
-//! Tokens that someone else renews, such as those of a cluster's service accounts; and what those say who give none out.
+//! Tokens that someone else renews, such as those of a cluster's service accounts, and errors of OAuth's token endpoints.
 
 use std::io::Read as _;
 
@@ -15,7 +15,7 @@ const BYTES: u64 = 64 << 10;
 /// The token, which is for this audience where it is made for it.
 ///
 /// # Errors
-/// There is none.
+/// If there is no token.
 pub async fn read(source: &TokenSource, audience: &str) -> Result<Secret, ServiceError> {
     let path = match source {
         TokenSource::Text(token) => return Ok(token.clone()),
@@ -36,7 +36,7 @@ pub async fn read(source: &TokenSource, audience: &str) -> Result<Secret, Servic
     if token.is_empty() { Err(unreadable(&"it is empty")) } else { Ok(token) }
 }
 
-/// That a token endpoint of OAuth says no.
+/// The error for an answer of an OAuth token endpoint that is not a success.
 pub(crate) fn refused(request: &Request, reply: &Reply) -> ServiceError {
     #[derive(Deserialize)]
     struct Failure {

@@ -37,11 +37,11 @@ const GOOD: [(&str, &str); 13] = [
 
 /// What is not, and why.
 const BAD: [(&str, &str); 12] = [
-    ("bundle-no-time", "no trusted source tells when it was made"),
+    ("bundle-no-time", "no trusted time of signing"),
     ("bundle-expired", "its certificate was not valid when it was signed"),
     ("old-expired", "its certificate was not valid when it was signed"),
-    ("bundle-no-sct", "does not say that it is in a log of certificates"),
-    ("old-no-sct", "does not say that it is in a log of certificates"),
+    ("bundle-no-sct", "has no signed certificate timestamp"),
+    ("old-no-sct", "has no signed certificate timestamp"),
     ("bundle-strange", "checkpoint is not signed by the log's key"),
     ("bundle-of-signature", "is of another signature"),
     // The signature that the log has is not this one either.
@@ -211,14 +211,14 @@ async fn what_a_root_does_not_have_vouches_for_nothing() {
         let no_entry = "no entry of a transparency log that the trusted root has";
         let id = STANDARD.encode([7; 32]);
         world.refused_by(tag, no_entry, |root| root["tlogs"][0]["logId"]["keyId"] = id.clone().into()).await;
-        let no_sct = "in no log of certificates that the trusted root has";
+        let no_sct = "no SCT of a certificate transparency log in the trusted root";
         world.refused_by(tag, no_sct, |root| root["ctlogs"][0]["logId"]["keyId"] = id.clone().into()).await;
         let sct = "is not signed by that log";
         world.refused_by(tag, sct, |root| root["ctlogs"][0]["publicKey"]["rawBytes"] = other.clone()).await;
-        let sct = "the key of the log of certificates was not valid";
+        let sct = "the certificate transparency log's key was not valid";
         world.refused_by(tag, sct, |root| root["ctlogs"][0]["publicKey"]["validFor"] = before.clone()).await;
     }
-    let stamped = "no trusted source tells when it was made";
+    let stamped = "no trusted time of signing";
     for tag in ["bundle-stamped", "bundle-rekor2"] {
         world.refused_by(tag, stamped, |root| root["timestampAuthorities"] = json!([])).await;
         world.refused_by(tag, stamped, |root| root["timestampAuthorities"] = strange.clone()).await;
@@ -374,7 +374,7 @@ async fn roots_that_are_none_are_refused_with_why() {
     changed("/ctlogs", json!([]), "no ctlogs");
     changed("/tlogs", json!(vec![&good["tlogs"][0]; 33]), "more than 32 tlogs");
     changed("/tlogs", json!([good["tlogs"][0], good["tlogs"][0]]), "two with its logId");
-    changed("/tlogs/0/logId/keyId", "MQ==".into(), "tlogs[0]: its logId has not 32 bytes");
+    changed("/tlogs/0/logId/keyId", "MQ==".into(), "tlogs[0]: its logId is not 32 bytes long");
     changed("/tlogs/0/publicKey/rawBytes", "?".into(), "line 1");
     changed("/ctlogs/0/publicKey/rawBytes", "MQ==".into(), "no ctlogs with a key that can be used");
     changed("/tlogs/0/publicKey/validFor/start", "yesterday".into(), "line 1");

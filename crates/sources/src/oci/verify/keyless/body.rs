@@ -206,7 +206,7 @@ fn in_toto(spec: serde_json::Value, payload: &[u8]) -> Result<Said, Unfit> {
 fn single<T>(signatures: Vec<T>) -> Result<T, Unfit> {
     <[T; 1]>::try_from(signatures)
         .map(|[one]| one)
-        .map_err(|_| Unfit::new("its entry in the transparency log has not just one signature"))
+        .map_err(|_| Unfit::new("its entry in the transparency log must have exactly one signature"))
 }
 
 fn is_hash(said: &Hash, bytes: &[u8]) -> bool {

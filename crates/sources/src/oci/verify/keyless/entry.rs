@@ -51,14 +51,14 @@ pub(super) fn check(entry: &Entry, log: &Log, needs_proof: bool) -> Result<Optio
             let root = merkle::root(proof.index, proof.size, &entry.body, &proof.hashes)?;
             let checkpoint = note::read(&proof.checkpoint, &key)?;
             if checkpoint.root != root || checkpoint.size != proof.size {
-                return Err(Unfit::new("the proof that the log has it is of another checkpoint"));
+                return Err(Unfit::new("its inclusion proof is for another checkpoint"));
             }
             if proof.root != root {
-                return Err(Unfit::new("the proof that the log has it is not valid"));
+                return Err(Unfit::new("its inclusion proof is not valid"));
             }
         }
         None if needs_proof || entry.promise.is_none() => {
-            return Err(Unfit::new("it does not prove that the transparency log has it"));
+            return Err(Unfit::new("it has no inclusion proof of the transparency log"));
         }
         None => {}
     }

@@ -102,7 +102,7 @@ fn subject(certificate: &X509Certificate<'_>) -> Result<String, Unfit> {
     let names = certificate.subject_alternative_name().map_err(unread)?;
     let names = names.map(|found| found.value.general_names.as_slice()).unwrap_or_default();
     // With several, it would have to be said which of them counts.
-    let [name] = names else { return Err(Unfit::new("its certificate has not just one subject")) };
+    let [name] = names else { return Err(Unfit::new("its certificate must name exactly one subject")) };
     let subject = match name {
         GeneralName::URI(text) | GeneralName::RFC822Name(text) => (*text).to_owned(),
         GeneralName::OtherName(oid, value) if *oid == OTHER_NAME => {

@@ -8,7 +8,7 @@ const MOST: usize = 64;
 
 /// The root of a log of `size` entries of which the one at `index` has this body, by the hashes of a proof.
 pub(super) fn root(index: u64, size: u64, body: &[u8], hashes: &[Vec<u8>]) -> Result<[u8; 32], Unfit> {
-    let unfit = || Unfit::new("the proof that the log has it is not valid");
+    let unfit = || Unfit::new("its inclusion proof is not valid");
     if index >= size || hashes.len() > MOST {
         return Err(unfit());
     }

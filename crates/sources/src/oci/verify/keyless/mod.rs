@@ -118,7 +118,7 @@ impl<'a> Verifier<'a> {
         }
         if told.times.is_empty() {
             let why = told.why.map(|why| format!(": {why}")).unwrap_or_default();
-            return Err(Unfit::new(format!("no trusted source tells when it was made{why}")));
+            return Err(Unfit::new(format!("no trusted time of signing{why}")));
         }
         let is_outside = |span: &Span| told.times.iter().any(|time| !span.has(*time));
         if told.spans.iter().any(is_outside) {

@@ -162,7 +162,7 @@ fn authorities(field: &str, all: Few<AuthorityDocument>) -> Result<Vec<Authority
         let wrong = |why: &str| format!("{field}[{number}]: {why}");
         let chain: Vec<Bytes> = one.cert_chain.certificates.0.into_iter().map(|one| one.raw_bytes).collect();
         if chain.is_empty() || chain.len() > MOST_CHAIN {
-            return Err(wrong(&format!("it has not between 1 and {MOST_CHAIN} certificates")));
+            return Err(wrong(&format!("it must have between 1 and {MOST_CHAIN} certificates")));
         }
         let authority = Authority { chain, valid: one.valid_for.span() };
         authority.read().map_err(|unfit| wrong(&unfit.to_string()))?;
@@ -177,7 +177,7 @@ fn logs(field: &str, all: Few<LogDocument>) -> Result<Vec<Log>, String> {
         let LogDocument { public_key, log_id } = one;
         let log = Log { id: log_id.key_id, key: public_key.raw_bytes, valid: public_key.valid_for.span() };
         if log.id.0.len() != 32 {
-            return Err(format!("{field}[{number}]: its logId has not 32 bytes"));
+            return Err(format!("{field}[{number}]: its logId is not 32 bytes long"));
         }
         if found.iter().any(|other| other.id == log.id) {
             return Err(format!("{field}[{number}]: there are two with its logId"));

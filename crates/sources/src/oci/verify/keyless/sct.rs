@@ -19,23 +19,24 @@ pub(super) fn check(certificate: &X509Certificate<'_>, issuer: &[u8], logs: &[Lo
     let unread = |_| Unfit::new("an extension of its certificate cannot be read");
     let extension = certificate.get_extension_unique(&OID_CT_LIST_SCT).map_err(unread)?;
     let Some(ParsedExtension::SCT(said)) = extension.map(X509Extension::parsed_extension) else {
-        return Err(Unfit::new("its certificate does not say that it is in a log of certificates"));
+        return Err(Unfit::new("its certificate has no signed certificate timestamp (SCT)"));
     };
     let bare = without(certificate.tbs_certificate.as_ref())?;
-    let mut why = Unfit::new("its certificate is in no log of certificates that the trusted root has");
+    let mut why =
+        Unfit::new("its certificate has no SCT of a certificate transparency log in the trusted root");
     for one in said.iter().take(MOST) {
         let Some(log) = logs.iter().find(|log| log.id() == one.id.key_id) else { continue };
         let seconds = i64::try_from(one.timestamp / 1_000).unwrap_or(i64::MAX);
         if !log.valid.has(seconds) {
             why = Unfit::new(
-                "its certificate was logged at a time at which the key of the log of certificates was not valid",
+                "the SCT of its certificate is from a time at which the certificate transparency log's key was not valid",
             );
         } else if one.version.0 == 0
             && log.key()?.made(one.signature.data, &signed(one.timestamp, one.extensions.0, issuer, &bare)?)
         {
             return Ok(());
         } else {
-            why = Unfit::new("what its certificate has of a log of certificates is not signed by that log");
+            why = Unfit::new("the SCT of its certificate is not signed by the certificate transparency log");
         }
     }
     Err(why)
