@@ -238,6 +238,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) otlp: OtlpArgs,
 
+    /// Let members of system:masters make CPU and heap profiles of this process, at /debug/pprof/profile and /debug/pprof/heap. The
+    /// allocator takes samples from the start on, which costs about a hundredth of the time
+    #[arg(long)]
+    pub(crate) profiling: bool,
+
     /// How log lines are written
     #[arg(long, value_enum, default_value_t = LogFormat::Json)]
     pub(crate) log_format: LogFormat,

@@ -187,6 +187,7 @@ async fn serve(
         full_reconcile_interval: args.full_reconcile_interval,
         guard: args.guard(),
         default_cluster: args.default_cluster.clone(),
+        profiling: args.profiling,
         default_service_account: args.default_service_account.clone(),
         reserved_clusters: args.reserve_cluster.clone(),
         kept_attempts: args.kept_attempts(),

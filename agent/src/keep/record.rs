@@ -12,6 +12,7 @@ use roadstead_model::{
     Digest, Dispatch, DispatchKey, DispatchSpec, GivenKey, GivenVariables, Hasher, ObjectRef, VariablesKind,
 };
 use serde::{Deserialize, Serialize};
+use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::tend::Watched;
 
@@ -92,7 +93,7 @@ impl Values {
         }
         let variables = dispatch.given.iter();
         let variables =
-            variables.map(|given| (given.kind, given.name.clone(), given.values.clone())).collect();
+            variables.map(|given| (given.kind, given.name.clone(), plain(&given.values))).collect();
         let key = |given: &GivenKey| Packed { digest: given.wrapped, bytes: given.key.to_vec() };
         Self { variables, keys: dispatch.data_keys.iter().map(key).collect() }
     }
@@ -102,15 +103,31 @@ impl Values {
     }
 
     /// As they came with the dispatch.
-    pub(crate) fn into_given(self) -> (Vec<GivenVariables>, Vec<GivenKey>) {
-        let variables =
-            self.variables.into_iter().map(|(kind, name, values)| GivenVariables { kind, name, values });
-        let keys = self
-            .keys
+    pub(crate) fn into_given(mut self) -> (Vec<GivenVariables>, Vec<GivenKey>) {
+        let variables = std::mem::take(&mut self.variables).into_iter().map(|(kind, name, values)| {
+            let values = values.into_iter().map(|(name, value)| (name, value.into()));
+            GivenVariables { kind, name, values: values.collect() }
+        });
+        let keys = std::mem::take(&mut self.keys)
             .into_iter()
             .map(|Packed { digest, bytes }| GivenKey { wrapped: digest, key: bytes.into() });
         (variables.collect(), keys.collect())
     }
+}
+
+impl Drop for Values {
+    fn drop(&mut self) {
+        self.variables
+            .iter_mut()
+            .flat_map(|(_, _, values)| values.values_mut())
+            .for_each(|value| value.zeroize());
+        self.keys.iter_mut().for_each(|key| key.bytes.zeroize());
+    }
+}
+
+/// Variables, as they become JSON.
+fn plain(values: &BTreeMap<String, Zeroizing<String>>) -> BTreeMap<String, String> {
+    values.iter().map(|(name, value)| (name.clone(), value.to_string())).collect()
 }
 
 /// Bytes with a digest: a build, compressed; or a key, with the digest of what it was wrapped as.

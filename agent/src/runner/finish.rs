@@ -13,8 +13,8 @@ use roadstead_apply::Manifest;
 use roadstead_finish::{Finished, Substitution, Variables, Warning};
 use roadstead_kms::AskedOnce;
 use roadstead_model::{
-    Decrypt, FoundVariables, GivenVariables, Group, ObjectRef, Stage, Substitute, VariablesFrom,
-    VariablesKind,
+    Confidential, Decrypt, FoundVariables, GivenVariables, Group, ObjectRef, Stage, Substitute,
+    VariablesFrom, VariablesKind,
 };
 use roadstead_proto::Failure;
 use roadstead_sops::{DataKey, MacPolicy, UnwrappedKeys};
@@ -51,7 +51,7 @@ impl<C: Cluster> Work<'_, C> {
                 }
                 // Of a sealed group, also while variables are substituted.
                 let secret = if group.sealed { vec![String::new()] } else { Vec::new() };
-                let marked = |object| Finished { object, secret: secret.clone() };
+                let marked = |object: Value| Finished { object: object.into(), secret: secret.clone() };
                 objects.into_iter().map(marked).collect()
             }
         };
@@ -196,7 +196,7 @@ impl<C: Cluster> Work<'_, C> {
                 if secret {
                     // Bytes that are not UTF-8 cannot be substituted.
                     let bytes = BASE64.decode(text).unwrap_or_default();
-                    let Ok(text) = String::from_utf8(bytes) else { continue };
+                    let Ok(text) = String::from_utf8(bytes).map(Zeroizing::new) else { continue };
                     variables.set(name, &text, true);
                 } else {
                     variables.set(name, text, false);
@@ -218,7 +218,7 @@ impl<C: Cluster> Work<'_, C> {
         from: &VariablesFrom,
         about: &(dyn Fn(&str) -> String + Sync),
         record: &mut Record,
-    ) -> Result<Option<Value>, Box<Failure>> {
+    ) -> Result<Option<Confidential>, Box<Failure>> {
         let object = ObjectRef {
             group: String::new(),
             version: "v1".to_owned(),
@@ -235,7 +235,7 @@ impl<C: Cluster> Work<'_, C> {
                 "not found on the hub, nor in namespace '{namespace}' of the cluster"
             )));
         }
-        Ok(found)
+        Ok(found.map(Confidential::from))
     }
 }
 

@@ -52,8 +52,8 @@ fn of_group(group: &Group) -> usize {
 }
 
 /// Texts, each with what a map or a list takes for it.
-fn of_map(map: &BTreeMap<String, String>) -> usize {
-    map.iter().map(|(name, value)| name.len() + value.len() + 64).sum()
+fn of_map<V: AsRef<str>>(map: &BTreeMap<String, V>) -> usize {
+    map.iter().map(|(name, value)| name.len() + value.as_ref().len() + 64).sum()
 }
 
 fn of_rule(rule: &IgnoreRule) -> usize {

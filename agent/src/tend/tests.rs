@@ -64,7 +64,7 @@ fn last_of(value: &str, drift: DriftMode, offline: Offline) -> LastApplied {
         groups: Vec::new(),
         steps: Vec::new(),
     };
-    let values = [("word".to_owned(), value.to_owned())].into();
+    let values = [("word".to_owned(), value.to_owned().into())].into();
     let given = GivenVariables { kind: VariablesKind::ConfigMap, name: "words".to_owned(), values };
     LastApplied::new(
         Dispatch { key, spec, inventory: Vec::new(), given: vec![given], data_keys: Vec::new(), trace: None },

@@ -4,7 +4,7 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use roadstead_model::ObjectRef;
+use roadstead_model::{Confidential, ObjectRef};
 use serde_json::{Map, Value};
 
 use crate::InputError;
@@ -18,13 +18,20 @@ pub const MAX_OBJECT_BYTES: usize = 3 * 1024 * 1024;
 /// An object to apply.
 #[derive(Clone, PartialEq)]
 pub struct Manifest {
-    pub(crate) object: Value,
+    pub(crate) object: Confidential,
     pub(crate) sensitive: bool,
 }
 
 impl From<Value> for Manifest {
     /// Secrets are sensitive by their kind; anything else only where [`Manifest::sensitive`] says so.
     fn from(object: Value) -> Self {
+        Self::from(Confidential::from(object))
+    }
+}
+
+impl From<Confidential> for Manifest {
+    /// As of a value.
+    fn from(object: Confidential) -> Self {
         let sensitive = object.get("kind").is_some_and(|kind| kind == "Secret");
         Self { object, sensitive }
     }

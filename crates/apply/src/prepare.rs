@@ -181,7 +181,7 @@ pub(crate) async fn prepare(engine: &Engine, desired: Desired) -> Result<Prepare
         }
         let place = place(&reference, &engine.options.custom_stage_kinds);
         let force = force || directives.force;
-        let body = Bytes::from(object.to_string());
+        let body = Bytes::from_owner(object.to_bytes());
         let planned = Planned {
             owner,
             sensitive: sensitive || is_secret(&reference),

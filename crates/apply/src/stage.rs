@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
-use roadstead_model::{Action, ObjectRef, PendingDeletion, Stage};
+use roadstead_model::{Action, Confidential, ObjectRef, PendingDeletion, Stage};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -500,7 +500,7 @@ async fn send_leaving(engine: &Engine, planned: &Planned, ignored: &[Pointer]) -
 /// What is sent of an object of which fields are ignored; if it `insists`, for the live object in this version only.
 fn body_leaving(planned: &Planned, live: &Value, ignored: &[Pointer], insists: bool) -> Bytes {
     // Of our own making, so that it reads.
-    let mut body: Value = serde_json::from_slice(&planned.body).unwrap_or_default();
+    let mut body: Confidential = serde_json::from_slice::<Value>(&planned.body).unwrap_or_default().into();
     pointer::leave(&mut body, live, ignored);
     if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
         let labels = metadata.entry("labels").or_insert_with(|| json!({}));
@@ -511,7 +511,7 @@ fn body_leaving(planned: &Planned, live: &Value, ignored: &[Pointer], insists: b
             metadata.insert("resourceVersion".to_owned(), version.into());
         }
     }
-    Bytes::from(body.to_string())
+    Bytes::from_owner(body.to_bytes())
 }
 
 /// The PATCH that changes whose an object at `path` is.

@@ -41,7 +41,7 @@ pub fn decrypt(
                     problem: problem.to_string(),
                 };
                 warned.extend(warnings.into_iter().map(warning));
-                opened.push(Finished { object, secret });
+                opened.push(Finished { object: object.into(), secret });
             }
             Err(error) => return Err(DecryptError { object: name, error }),
         }

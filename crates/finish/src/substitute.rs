@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use roadstead_kustomize::value;
 use roadstead_kustomize::yaml::{read_strict, write_document};
+use roadstead_model::Confidential;
 use serde_json::Value;
+use zeroize::Zeroizing;
 
 use crate::error::Error;
 use crate::evaluate::{Evaluation, Limit};
@@ -54,7 +56,7 @@ pub struct Substitution<'a> {
 #[derive(Clone, PartialEq)]
 pub struct Finished {
     /// The object.
-    pub object: Value,
+    pub object: Confidential,
     /// JSON pointers of what was decrypted, or holds values of Secrets; the empty one is the whole object.
     pub secret: Vec<String>,
 }
@@ -110,7 +112,7 @@ impl<'a> Substitution<'a> {
         let Finished { object, secret: marked } = before;
         let holds_secrets = !marked.is_empty();
         let too_much = |what: String| Error::TooMuch { object: named(&object), what };
-        let mut text = String::new();
+        let mut text = Zeroizing::new(String::new());
         write_document(&mut text, &value::Value::from_json(&object));
         if text.len() > MAX_OBJECT_BYTES {
             return Err(too_much(format!("it has more than {MAX_OBJECT_BYTES} bytes")));
@@ -127,13 +129,13 @@ impl<'a> Substitution<'a> {
             bytes_left: limits.bytes.min(MAX_OBJECT_BYTES),
             work_left: limits.work,
         };
-        let out = evaluation.nodes(&nodes).map_err(|limit| {
+        let out = Zeroizing::new(evaluation.nodes(&nodes).map_err(|limit| {
             too_much(match limit {
                 Limit::Bytes => format!("more than {} bytes come of it", limits.bytes.min(MAX_OBJECT_BYTES)),
                 Limit::Work => "its patterns take too long".to_owned(),
                 Limit::Character => "a substring ends within a character".to_owned(),
             })
-        })?;
+        })?);
         limits.bytes = limits.bytes.saturating_sub(out.len());
         limits.work = evaluation.work_left;
         if self.strict && !evaluation.undefined.is_empty() {
@@ -145,7 +147,7 @@ impl<'a> Substitution<'a> {
         secret.extend(marked.into_iter().map(|pointer| nearest(pointer, &read)));
         secret.sort();
         secret.dedup();
-        Ok((Finished { object: read, secret }, BTreeSet::new()))
+        Ok((Finished { object: read.into(), secret }, BTreeSet::new()))
     }
 
     /// Where values of Secrets ended up. A text with such a variable is marked as a whole; if its place no longer exists, its closest
@@ -206,7 +208,7 @@ impl<'a> Substitution<'a> {
 impl From<Value> for Finished {
     /// An object of which nothing is secret.
     fn from(object: Value) -> Self {
-        Self { object, secret: Vec::new() }
+        Self { object: object.into(), secret: Vec::new() }
     }
 }
 
@@ -223,7 +225,7 @@ fn without_secret_names(undefined: BTreeSet<String>, object: &Value, marked: &[S
     if marked.is_empty() {
         return undefined;
     }
-    let mut open = object.clone();
+    let mut open = Confidential::from(object.clone());
     for pointer in marked {
         if let Some(value) = open.pointer_mut(pointer) {
             *value = Value::Null;

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use zeroize::Zeroizing;
+
 /// Variables, by their names. Their values do not print.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Variables {
@@ -11,7 +13,7 @@ pub struct Variables {
 
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Variable {
-    pub(crate) value: String,
+    pub(crate) value: Zeroizing<String>,
     pub(crate) secret: bool,
 }
 
@@ -19,7 +21,7 @@ impl Variables {
     /// Sets a variable, in the place of one that was set before. As in Flux, line breaks are left out of the value. `secret` where
     /// it came from a Secret.
     pub fn set(&mut self, name: impl Into<String>, value: &str, secret: bool) {
-        self.values.insert(name.into(), Variable { value: value.replace('\n', ""), secret });
+        self.values.insert(name.into(), Variable { value: value.replace('\n', "").into(), secret });
     }
 
     /// Whether there are none.

@@ -50,7 +50,7 @@ fn what_was_decrypted_stays_marked_and_is_not_told() {
     let variables = variables(&[("plain", "p"), ("map", "{a: 1}")], &[("token", "t0k3n")]);
     let marked = |data: Value, secret: &[&str]| {
         let secret = secret.iter().map(|pointer| (*pointer).to_owned()).collect();
-        Substitution::of(&variables).apply(vec![Finished { object: object(data), secret }])
+        Substitution::of(&variables).apply(vec![Finished { object: object(data).into(), secret }])
     };
     let marks = |data, secret: &[&str]| marked(data, secret).unwrap().remove(0).secret;
     assert_eq!(marks(json!({ "a": "x", "b": "y" }), &["/data/a"]), ["/data/a"]);

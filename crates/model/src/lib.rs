@@ -6,6 +6,7 @@ pub mod audit;
 pub mod capability;
 pub mod chain;
 pub mod change;
+mod confidential;
 pub mod decrypt;
 pub mod digest;
 pub mod dispatch;
@@ -33,6 +34,7 @@ pub use audit::{AuditEntry, AuditFilter, AuditOrigin, AuditOutcome};
 pub use capability::{Capabilities, Capability};
 pub use chain::chain;
 pub use change::{Action, ChangeSet, ObjectResult, Position, Stage, StageTiming, StepTiming};
+pub use confidential::Confidential;
 pub use decrypt::{Decrypt, GivenKey};
 pub use digest::{Digest, DigestError, Hasher};
 pub use dispatch::{

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 /// Which variables the agent substitutes in a group, and how. It holds no values of Secrets: a dispatch is stored.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,7 +76,7 @@ pub struct GivenVariables {
     /// Its name.
     pub name: String,
     /// The variables.
-    pub values: BTreeMap<String, String>,
+    pub values: BTreeMap<String, Zeroizing<String>>,
 }
 
 impl fmt::Debug for GivenVariables {

@@ -414,7 +414,8 @@ async fn dispatch(State(api): State<Api>, request: Request) -> Response {
             if request.method() != Method::GET {
                 return method_not_allowed().await;
             }
-            published.answer(&api, &who).await
+            let query = request.uri().query();
+            published.answer(&api, &who, query).await
         }
         Some(Place::Question(question, namespace)) => {
             if request.method() != Method::POST {

@@ -1,5 +1,6 @@
 //! What programs read of the hub as of kube-apiserver: what it says of itself as an issuer of tokens, the keys by which others verify its
-//! service accounts' tokens, and metrics. Who may read that is decided by roles, also for those who come without a token.
+//! service accounts' tokens, and metrics. Who may read that is decided by roles, also for those who come without a token; but profiles of the
+//! process are for members of system:masters.
 
 use axum::body::Body;
 use axum::http::{Method, header};
@@ -7,7 +8,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use roadstead_hub_core::HubError;
 use roadstead_hub_core::identity::{Attributes, Identity, authorize_path};
-use roadstead_hub_core::views::{METRICS, METRICS_TYPE};
+use roadstead_hub_core::views::{CPU_PROFILE, HEAP_PROFILE, METRICS, METRICS_TYPE};
 
 use crate::Api;
 
@@ -20,14 +21,23 @@ pub(crate) enum Published {
     Keys,
     /// Its metrics.
     Metrics,
+    /// Where its CPU time goes.
+    CpuProfile,
+    /// Where its memory is.
+    HeapProfile,
 }
 
 /// Where it is.
-pub(crate) const PUBLISHED: [(&str, Published); 3] = [
+pub(crate) const PUBLISHED: [(&str, Published); 5] = [
     ("/.well-known/openid-configuration", Published::Configuration),
     ("/openid/v1/jwks", Published::Keys),
     (METRICS, Published::Metrics),
+    (CPU_PROFILE, Published::CpuProfile),
+    (HEAP_PROFILE, Published::HeapProfile),
 ];
+
+/// A gzipped protocol buffer, as of Go's profiles.
+const PROFILE_TYPE: &str = "application/octet-stream";
 
 impl Published {
     /// What is at this path.
@@ -39,14 +49,21 @@ impl Published {
         PUBLISHED.iter().find(|(_, published)| *published == self).map_or("", |(path, _)| path)
     }
 
-    /// Gives it to whom a role lets read it.
-    pub(crate) async fn answer(self, api: &Api, who: &Identity) -> Result<Response, HubError> {
+    /// Gives it to whom a role lets read it. `query` is that of the URL.
+    pub(crate) async fn answer(
+        self,
+        api: &Api,
+        who: &Identity,
+        query: Option<&str>,
+    ) -> Result<Response, HubError> {
         let path = self.path();
         authorize_path(who, "get", path)?;
         let (bytes, form): (Bytes, _) = match self {
             Self::Configuration => (api.hub.identity.issuer_configuration(), "application/json"),
             Self::Keys => (api.hub.identity.issuer_keys().await?, "application/jwk-set+json"),
             Self::Metrics => (api.hub.metrics.read(who).await?, METRICS_TYPE),
+            Self::CpuProfile => (api.hub.profiles.cpu(who, query).await?.into(), PROFILE_TYPE),
+            Self::HeapProfile => (api.hub.profiles.heap(who).await?.into(), PROFILE_TYPE),
         };
         let response = Response::builder().header(header::CONTENT_TYPE, form).body(Body::from(bytes));
         response.map_err(|error| HubError::Internal(format!("answer {path}: {error}")))

@@ -49,7 +49,7 @@ use quarantine::Quarantine;
 use readiness::Readiness;
 use remotes::Remotes;
 use sources::{Generators, Sources};
-use views::{Metrics, Views};
+use views::{Metrics, Profiles, Views};
 
 pub use address::{Address, NextPage};
 pub use clock::{Clock, SystemClock};
@@ -125,6 +125,8 @@ pub struct HubOptions {
     pub kept_artifacts: KeptArtifacts,
     /// For how long it is tried to send an event that an Alert is for.
     pub give_up_notifications: Duration,
+    /// Whether profiles of the process can be made.
+    pub profiling: bool,
 }
 
 impl HubOptions {
@@ -218,6 +220,7 @@ impl Default for HubOptions {
             kept_attempts: KeptAttempts::default(),
             kept_artifacts: KeptArtifacts::default(),
             give_up_notifications: Duration::from_secs(6 * 3600),
+            profiling: false,
         }
     }
 }
@@ -266,6 +269,8 @@ pub struct Hub {
     pub schedule: Arc<Schedule>,
     /// What monitoring reads.
     pub metrics: Arc<Metrics>,
+    /// Where this process spends its time and memory.
+    pub profiles: Arc<Profiles>,
     /// Which parts of this process work.
     pub readiness: Arc<Readiness>,
 }
@@ -322,6 +327,7 @@ impl Hub {
         let views = Arc::new(Views::new(&context, &sessions, &builds));
         let schedule = Arc::new(Schedule::new(&context, &quarantine));
         let metrics = Arc::new(Metrics::new(&context));
+        let profiles = Arc::new(Profiles::new(&context));
         let readiness = Arc::new(Readiness::new(&context));
         Self {
             context,
@@ -345,6 +351,7 @@ impl Hub {
             views,
             schedule,
             metrics,
+            profiles,
             readiness,
         }
     }

@@ -9,6 +9,7 @@ pub(crate) mod fleet;
 mod incidents;
 mod lists;
 mod metrics;
+mod profiles;
 mod reconciliations;
 mod visible;
 
@@ -35,6 +36,7 @@ pub use fleet::{
 pub use incidents::IncidentItem;
 pub use lists::{ApplierItem, EventItem, ObjectName, SourceItem};
 pub use metrics::{METRICS, METRICS_TYPE, Metrics};
+pub use profiles::{CPU_PROFILE, HEAP_PROFILE, Profiles};
 pub use reconciliations::{ReconciliationView, Reconciliations, ReconciliationsOptions};
 
 /// How many comparisons of builds a replica makes at once; others wait.

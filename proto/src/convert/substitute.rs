@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use roadstead_model::{FoundVariables, GivenVariables, Substitute, VariablesFrom, VariablesKind};
+use zeroize::Zeroizing;
 
 use super::{ConvertError, Result, dns, filled, list, messages, object_name, sized, words};
 use crate::limits::{
@@ -61,7 +62,9 @@ impl TryFrom<v1::VariablesFrom> for VariablesFrom {
 impl From<GivenVariables> for v1::GivenVariables {
     fn from(given: GivenVariables) -> Self {
         let GivenVariables { kind, name, values } = given;
-        Self { kind: v1::VariablesKind::from(kind).into(), name, values: values.into_iter().collect() }
+        // The message is encoded and gone; what it is encoded to is the link's.
+        let values = values.into_iter().map(|(name, mut value)| (name, std::mem::take(&mut *value)));
+        Self { kind: v1::VariablesKind::from(kind).into(), name, values: values.collect() }
     }
 }
 
@@ -92,7 +95,10 @@ pub(super) fn given(given: Vec<v1::GivenVariables>) -> Result<Vec<GivenVariables
             Ok(GivenVariables {
                 kind: kind("kind", given.kind)?,
                 name: object_name("name", given.name)?,
-                values: values("values", given.values, &mut count, &mut bytes)?,
+                values: values("values", given.values, &mut count, &mut bytes)?
+                    .into_iter()
+                    .map(|(name, value)| (name, Zeroizing::new(value)))
+                    .collect(),
             })
         })();
         one.map_err(|error: ConvertError| error.within(&format!("given[{index}]")))

@@ -108,7 +108,7 @@ fn spec(groups: Vec<Group>, steps: Vec<Step>) -> DispatchSpec {
 /// With the key that its hub gives it.
 fn of(spec: DispatchSpec) -> Dispatch {
     let key = DispatchKey { digest: Some(spec.digest()), ..key() };
-    let values = [("replicas".to_owned(), "3".to_owned())].into();
+    let values = [("replicas".to_owned(), "3".to_owned().into())].into();
     let given = vec![GivenVariables { kind: VariablesKind::Secret, name: "vars".to_owned(), values }];
     let key_of = |text: &str| GivenKey {
         wrapped: Digest::of(text.as_bytes()),

@@ -21,7 +21,11 @@ fn from(kind: VariablesKind, name: &str, on_hub: bool) -> VariablesFrom {
 }
 
 fn given(kind: VariablesKind, name: &str, value: &str) -> GivenVariables {
-    GivenVariables { kind, name: name.to_owned(), values: [("word".to_owned(), value.to_owned())].into() }
+    GivenVariables {
+        kind,
+        name: name.to_owned(),
+        values: [("word".to_owned(), value.to_owned().into())].into(),
+    }
 }
 
 fn applied(word: &str) -> Manifest {

@@ -17,6 +17,7 @@ use roadstead_model::{
     VariablesKind,
 };
 use serde_json::Value;
+use zeroize::Zeroizing;
 
 use crate::HubError;
 use crate::delivery::Delivery;
@@ -203,7 +204,7 @@ fn without_secrets(finished: Vec<Finished>) -> Result<Vec<Value>, String> {
             one.secret[0]
         ));
     }
-    Ok(finished.into_iter().map(|one| one.object).collect())
+    Ok(finished.into_iter().map(|one| one.object.into_value()).collect())
 }
 
 /// Where what holds the variables of a dispatch was found: by the hub, or as its agent says.
@@ -251,9 +252,9 @@ fn size(given: &GivenVariables) -> usize {
 }
 
 /// The variables that an object holds. Bytes that are not UTF-8 cannot be substituted.
-fn values(stored: &Stored) -> BTreeMap<String, String> {
+fn values(stored: &Stored) -> BTreeMap<String, Zeroizing<String>> {
     if let Some(secret) = &stored.secret {
-        let text = |value: String| String::from_utf8(BASE64.decode(value).ok()?).ok();
+        let text = |value: String| String::from_utf8(BASE64.decode(value).ok()?).ok().map(Zeroizing::new);
         return secret
             .expose_all()
             .into_iter()
@@ -261,8 +262,10 @@ fn values(stored: &Stored) -> BTreeMap<String, String> {
             .collect();
     }
     let data = stored.object["data"].as_object();
-    let texts =
-        data.into_iter().flatten().filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
+    let texts = data
+        .into_iter()
+        .flatten()
+        .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned().into())));
     texts.collect()
 }
 
