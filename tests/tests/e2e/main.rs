@@ -49,6 +49,7 @@ mod onboarding;
 mod outbound;
 mod pins;
 mod pipeline;
+mod provenance;
 mod receivers;
 mod rekey;
 mod remote_bases;
