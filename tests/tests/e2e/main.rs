@@ -50,6 +50,7 @@ mod outbound;
 mod pins;
 mod pipeline;
 mod provenance;
+mod pull_secrets;
 mod receivers;
 mod rekey;
 mod remote_bases;
