@@ -20,9 +20,9 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| hold(bytes, ALLOWANCE, |bytes| {
     let values = |paths: &[&str]| json!({ "paths": paths, "ignore_missing": true });
     let what = match which % 4 {
         0 => json!("Index"),
-        1 => json!({ "Choose": { "chart": "app", "version": "" } }),
-        2 => json!({ "Packed": { "values": values(&[]), "build_metadata": null } }),
-        _ => json!({ "Packed": { "values": values(&["values.yaml", "a.yaml"]), "build_metadata": "7" } }),
+        1 => json!({ "Choose": [{ "chart": "app", "version": "" }] }),
+        2 => json!({ "Packed": [{ "values": values(&[]), "build_metadata": null }, null] }),
+        _ => json!({ "Packed": [{ "values": values(&["values.yaml", "a.yaml"]), "build_metadata": "7" }, null] }),
     };
     let mut limits = HelmLimits { versions: 1_000, index_artifact_bytes: 1 << 20, values_memory: 8 << 20, ..HelmLimits::default() };
     limits.chart.total_bytes = 1 << 20;

@@ -442,9 +442,56 @@ pub struct HelmChartSpec {
     /// Whether fetching is held back. Defaults to false.
     #[serde(default, skip_serializing_if = "is_false")]
     pub suspend: bool,
-    /// How the chart's signature is verified; of OCI registries only.
+    /// How the chart's signature is verified; of Helm repositories only, and with cosign and notation of OCI registries only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub verify: Option<OciVerification>,
+    pub verify: Option<HelmChartVerification>,
+}
+
+/// HelmChartVerification says how a chart's signature is verified.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HelmChartVerification {
+    /// Whose signatures they are.
+    pub provider: HelmChartVerificationProvider,
+    /// The Secret that holds the trusted public keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<LocalObjectReference>,
+    /// Identities of which one must have signed, where no key is given.
+    #[serde(default, rename = "matchOIDCIdentity", skip_serializing_if = "Vec::is_empty")]
+    pub match_oidc_identity: Vec<OidcIdentity>,
+    /// The Secret that holds the trusted root, where it is not that of the public instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trusted_root_secret_ref: Option<LocalObjectReference>,
+}
+
+impl HelmChartVerification {
+    /// The same of an artifact in a registry; none of a chart's provenance.
+    #[must_use]
+    pub fn of_artifact(&self) -> Option<OciVerification> {
+        let provider = match self.provider {
+            HelmChartVerificationProvider::Cosign => OciVerificationProvider::Cosign,
+            HelmChartVerificationProvider::Notation => OciVerificationProvider::Notation,
+            HelmChartVerificationProvider::Provenance => return None,
+        };
+        Some(OciVerification {
+            provider,
+            secret_ref: self.secret_ref.clone(),
+            match_oidc_identity: self.match_oidc_identity.clone(),
+            trusted_root_secret_ref: self.trusted_root_secret_ref.clone(),
+        })
+    }
+}
+
+/// A program for signatures of charts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum HelmChartVerificationProvider {
+    /// Sigstore's cosign.
+    Cosign,
+    /// Notary's notation.
+    Notation,
+    /// Helm's own: the provenance that `helm package --sign` writes. An extension of Roadstead's.
+    Provenance,
 }
 
 /// The source of a chart.

@@ -1,20 +1,17 @@
 //! Tokens of Google.
 
-use std::time::Duration;
-
 use http::Method;
-use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::json;
 use url::Url;
-use url::form_urlencoded::Serializer;
 use zeroize::Zeroizing;
 
-use crate::address::{Address, TokenServices, fixed, protected};
+use crate::address::{TokenServices, fixed, protected};
 use crate::cache::{Cache, UNSAID};
 use crate::call::{Calls, Reply, Request};
 use crate::credentials::{GcpCredential, TokenSource};
 use crate::error::ServiceError;
+use crate::exchange::{self, FORM, Token, google_form};
 use crate::token;
 use roadstead_outbound::Secret;
 use roadstead_signing::GoogleAccount;
@@ -23,12 +20,6 @@ use roadstead_signing::GoogleAccount;
 pub const PLATFORM: &str = "https://www.googleapis.com/auth/cloud-platform";
 const METADATA: &str = "http://metadata.google.internal";
 const METADATA_PATH: &str = "/computeMetadata/v1/instance/service-accounts/default/token";
-
-#[derive(Deserialize)]
-struct Token {
-    access_token: Secret,
-    expires_in: Option<u64>,
-}
 
 /// The value of a header `Authorization` with a token.
 #[must_use]
@@ -52,7 +43,7 @@ pub async fn access_token(
     }
     let request = match credential {
         GcpCredential::Token(token) => return Ok(token.clone()),
-        GcpCredential::Federated { audience, token, .. } => exchange(audience, token, services).await?,
+        GcpCredential::Federated { audience, token, .. } => exchanged(audience, token, services).await?,
         GcpCredential::Instance { endpoint } => {
             let url = match endpoint {
                 Some(endpoint) => endpoint.join(METADATA_PATH)?,
@@ -63,9 +54,12 @@ pub async fn access_token(
             request
         }
         GcpCredential::ServiceAccount { email, key_id, private_key, token_uri } => {
-            let assertion = assertion(scope, (email, key_id, private_key), token_uri)?;
-            let grant = "urn:ietf:params:oauth:grant-type:jwt-bearer";
-            form(token_uri.url(), &[("grant_type", grant), ("assertion", assertion.expose())])?
+            protected(token_uri.url())?;
+            let unusable =
+                |why| ServiceError::Credential(format!("the service account's key is unusable: {why}"));
+            let account = GoogleAccount { email, key_id, private_key };
+            let body = google_form(&account, scope, &token_uri.to_string()).map_err(unusable)?;
+            Request::new(Method::POST, token_uri.url().clone()).with_body(FORM, body)
         }
         GcpCredential::Refresh { client_id, client_secret, refresh_token, token_uri } => {
             let fields = [
@@ -82,7 +76,7 @@ pub async fn access_token(
         return Err(token::refused(&request, &reply));
     }
     let token: Token = reply.json()?;
-    let lasts = token.expires_in.map_or(UNSAID, Duration::from_secs);
+    let lasts = token.lasts().unwrap_or(UNSAID);
     let token = match credential {
         GcpCredential::Federated { service_account: Some(account), .. } => {
             act_as(account, scope, &token.access_token, (services, calls)).await?
@@ -95,12 +89,10 @@ pub async fn access_token(
 
 fn form(url: &Url, fields: &[(&str, &str)]) -> Result<Request, ServiceError> {
     protected(url)?;
-    let text = Serializer::new(String::new()).extend_pairs(fields).finish();
-    let body = Zeroizing::new(text.into_bytes());
-    Ok(Request::new(Method::POST, url.clone()).with_body("application/x-www-form-urlencoded", body))
+    Ok(Request::new(Method::POST, url.clone()).with_body(FORM, exchange::form(fields)))
 }
 
-async fn exchange(
+async fn exchanged(
     audience: &str,
     token: &TokenSource,
     services: &TokenServices,
@@ -167,14 +159,4 @@ pub fn refused(request: &Request, reply: &Reply) -> ServiceError {
     }
     let failure: Option<Failure> = reply.json().ok();
     reply.refused(request, failure.map(|failure| failure.error.status).as_deref())
-}
-
-fn assertion(
-    scope: &str,
-    (email, key_id, private_key): (&str, &str, &Secret),
-    token_uri: &Address,
-) -> Result<Secret, ServiceError> {
-    let account = GoogleAccount { email, key_id, private_key };
-    let signed = account.assertion(scope, &token_uri.to_string(), Timestamp::now().as_second());
-    signed.map_err(|why| ServiceError::Credential(format!("the service account's key is unusable: {why}")))
 }

@@ -1,7 +1,8 @@
 //! Credentials of AWS, Azure and Google, and what they are exchanged for: sessions of roles, access tokens, passwords of registries.
 //!
 //! A [`CloudIdentity`] is an identity at one cloud. It gives out credentials for a registry, an object store or a Git server, and only if that host belongs
-//! to the cloud by its name, or is listed by the operator. [`aws`], [`azure`] and [`gcp`] are the exchanges themselves, which `roadstead_kms` uses too.
+//! to the cloud by its name, or is listed by the operator. [`aws`], [`azure`] and [`gcp`] are the exchanges themselves, which `roadstead_kms` uses too;
+//! [`exchange`] is what is said in them, for those who have another way there.
 //!
 //! All requests go through the guarded client of `roadstead_outbound`; redirects are refused, and time, bytes and the number of requests
 //! are bounded. What is given out is kept for four fifths of its life, and wiped when it goes.
@@ -13,6 +14,7 @@ pub mod cache;
 pub mod call;
 mod credentials;
 pub mod error;
+pub mod exchange;
 pub mod gcp;
 mod hosts;
 mod identity;

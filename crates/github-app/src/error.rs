@@ -1,6 +1,7 @@
 //! Why there is no token of a GitHub App.
 
 use http::HeaderMap;
+use jiff::Timestamp;
 use roadstead_outbound::{ClientError, SendError};
 use roadstead_signing::CannotSign;
 
@@ -38,6 +39,17 @@ pub enum AppError {
         status: u16,
         /// In which headers it said until when.
         headers: Box<HeaderMap>,
+    },
+    /// It said before that it takes no more requests for a while, and is not asked.
+    #[error(
+        "no token of the GitHub App: `{api}` takes no more requests before {}",
+        until.strftime("%Y-%m-%dT%H:%M:%SZ")
+    )]
+    Resting {
+        /// The API.
+        api: String,
+        /// Until then.
+        until: Timestamp,
     },
     /// It does not believe that this is the App.
     #[error(
@@ -111,6 +123,7 @@ impl AppError {
             Self::Unreachable { .. }
             | Self::TimedOut { .. }
             | Self::Limited { .. }
+            | Self::Resting { .. }
             | Self::TooLarge { .. }
             | Self::Answer { .. } => true,
             Self::Refused { status, .. } => *status == 429 || *status >= 500,

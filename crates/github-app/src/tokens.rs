@@ -1,9 +1,10 @@
 //! Tokens that were given out, kept for a part of their life by all that they were made from.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use roadstead_outbound::{Client, ClientError, Secret};
 use roadstead_signing::sha256;
 use tokio::sync::Mutex as AsyncMutex;
@@ -15,6 +16,8 @@ use crate::exchange;
 
 /// Tokens that are kept.
 const MOST: usize = 512;
+/// No API is waited for longer than this, whatever it says.
+const LONGEST_REST: Duration = Duration::from_secs(3_600);
 /// Of 100 parts of its life, those for which a token is kept.
 const KEPT: u32 = 80;
 
@@ -36,9 +39,16 @@ struct Kept {
 /// Held while it is asked for, so that many who want the same token ask once.
 type Place = Arc<AsyncMutex<Option<Kept>>>;
 
-/// Tokens of GitHub Apps. Clones share them.
+/// Tokens of GitHub Apps, and until when APIs give out none. Clones share them.
 #[derive(Clone, Default)]
-pub struct Tokens(Arc<Mutex<HashMap<String, Place>>>);
+pub struct Tokens(Arc<Known>);
+
+#[derive(Default)]
+struct Known {
+    places: Mutex<HashMap<String, Place>>,
+    /// Until when an API takes no requests of an App, whichever installation they are about.
+    rests: Mutex<HashMap<String, Timestamp>>,
+}
 
 impl std::fmt::Debug for Tokens {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -62,6 +72,10 @@ impl Tokens {
             return Ok(kept.token.clone());
         }
         *kept = None;
+        if let Some(until) = self.rests_until(want.app, Timestamp::now()) {
+            let api = want.app.api().as_str().trim_end_matches('/').to_owned();
+            return Err(AppError::Resting { api, until });
+        }
         let given = exchange::token(want.app, &client()?).await?;
         let until = Instant::now() + part(given.lasts);
         *kept = Some(Kept { token: given.token.clone(), until });
@@ -70,7 +84,35 @@ impl Tokens {
 
     /// Forgets a token: where it was wanted it was not taken.
     pub fn forget(&self, want: Want<'_>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&key(want));
+        self.places().remove(&key(want));
+    }
+
+    /// The App's API takes no requests of it until then: it is asked for no token meanwhile. Those that are kept stay good.
+    pub fn rest(&self, app: &App, until: Timestamp) {
+        let now = Timestamp::now();
+        let until = until.min(now + LONGEST_REST);
+        let mut rests = self.rests();
+        if rests.len() >= MOST {
+            rests.retain(|_, until| *until > now);
+        }
+        let key = asker(app);
+        if rests.len() < MOST || rests.contains_key(&key) {
+            let known = rests.entry(key).or_insert(until);
+            *known = until.max(*known);
+        }
+    }
+
+    fn rests_until(&self, app: &App, now: Timestamp) -> Option<Timestamp> {
+        self.rests().get(&asker(app)).copied().filter(|until| *until > now)
+    }
+
+    fn rests(&self) -> MutexGuard<'_, HashMap<String, Timestamp>> {
+        // Whole at any time, as are the others.
+        self.0.rests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn places(&self) -> MutexGuard<'_, HashMap<String, Place>> {
+        self.0.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What an App is called in names of users.
@@ -82,7 +124,7 @@ impl Tokens {
     }
 
     fn place(&self, key: String) -> Place {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.places();
         if all.len() >= MOST && !all.contains_key(&key) {
             let now = Instant::now();
             // One that is held is about to be good.
@@ -111,7 +153,16 @@ fn key(want: Want<'_>) -> String {
     };
     // Exposed to be hashed.
     let own = [app.id(), kind, &installation, app.api().as_str(), app.key().expose()].map(str::as_bytes);
-    let parts = own.into_iter().chain(way.iter().copied());
+    digest(own.into_iter().chain(way.iter().copied()))
+}
+
+/// A digest over what an API knows an App by.
+fn asker(app: &App) -> String {
+    // Exposed to be hashed.
+    digest([app.id(), app.api().as_str(), app.key().expose()].map(str::as_bytes).into_iter())
+}
+
+fn digest<'a>(parts: impl Iterator<Item = &'a [u8]> + Clone) -> String {
     let room = parts.clone().map(|part| part.len() + 8).sum();
     let mut all = Zeroizing::new(Vec::with_capacity(room));
     for part in parts {
@@ -137,13 +188,28 @@ mod tests {
     }
 
     #[test]
+    fn an_api_rests_for_an_app_and_for_no_other() {
+        let (one, other) = (app("https://a.test/"), app("https://b.test/"));
+        let (tokens, now) = (Tokens::default(), Timestamp::now());
+        tokens.rest(&one, now + Duration::from_secs(60));
+        // What is shorter changes nothing, and nothing is waited for forever.
+        tokens.rest(&one, now + Duration::from_secs(5));
+        let until = tokens.clone().rests_until(&one, now).unwrap();
+        assert_eq!(until, now + Duration::from_secs(60));
+        assert!(tokens.rests_until(&one, until).is_none() && tokens.rests_until(&other, now).is_none());
+        tokens.rest(&other, now + Duration::from_secs(86_400));
+        let longest = tokens.rests_until(&other, now).unwrap();
+        assert!(longest <= Timestamp::now() + LONGEST_REST, "{longest}");
+    }
+
+    #[test]
     fn they_are_kept_for_a_part_of_their_life_and_in_number() {
         assert_eq!(part(Duration::from_secs(3_600)), Duration::from_secs(2_880));
         let tokens = Tokens::default();
         for index in 0..MOST + 100 {
             tokens.place(index.to_string());
         }
-        assert!(tokens.0.lock().unwrap().len() <= MOST);
+        assert!(tokens.places().len() <= MOST);
         assert_eq!(format!("{tokens:?}"), "Tokens");
     }
 }

@@ -174,6 +174,12 @@ impl FetchError {
         }
     }
 
+    /// Whether that is the word of the GitHub API, which gives out what to log in with, and not of the source's server.
+    #[must_use]
+    pub fn is_of_the_api(&self) -> bool {
+        matches!(self, Self::Git(error) if error.is_of_the_api())
+    }
+
     /// Whether a process with more memory would take it.
     #[must_use]
     pub fn is_for_want_of_memory(&self) -> bool {

@@ -98,6 +98,8 @@ pub enum Measure {
     ChartVersions,
     /// Bytes of a packed chart.
     ChartBytes,
+    /// Bytes of what says who packed a chart.
+    ProvenanceBytes,
     /// Charts that a chart depends on.
     Dependencies,
 }
@@ -131,6 +133,7 @@ impl fmt::Display for Measure {
             Self::HelmIndexBytes => "bytes in the index",
             Self::ChartVersions => "versions of charts",
             Self::ChartBytes => "bytes in a packed chart",
+            Self::ProvenanceBytes => "bytes of provenance",
             Self::Dependencies => "dependencies",
         })
     }

@@ -18,6 +18,7 @@ pub(crate) mod notes;
 mod oci;
 pub(crate) mod pass;
 mod pinned;
+mod pull;
 mod secrets;
 mod upload;
 

@@ -94,6 +94,28 @@ impl Tx {
         uids(found, "look up the sources of an object's sources")
     }
 
+    /// The sources that name a service account which pulls with this Secret (`imagePullSecrets`).
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn sources_by_pull_secret(
+        &mut self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Vec<ResourceUid>, StoreError> {
+        let query = sqlx::query_scalar(
+            "SELECT DISTINCT source.uid FROM resource account
+             JOIN resource source ON source.refers_to @> ARRAY[account.kind || '/' || account.namespace || '/' || account.name]
+             WHERE account.api_group = $1 AND account.kind = $2 AND account.namespace = $3
+             AND account.object -> 'imagePullSecrets' @> jsonb_build_array(jsonb_build_object('name', $4::text))
+             AND source.kind = ANY($5)",
+        );
+        let kind = KindId::ServiceAccount.get();
+        let query = query.bind(kind.group()).bind(kind.kind).bind(namespace).bind(name);
+        let found = query.bind(kinds(PipelineRole::Source)).fetch_all(&mut *self.inner).await;
+        uids(found, "look up the sources whose service accounts pull with a Secret")
+    }
+
     /// The charts of a namespace that lack charts which they depend on: another repository, or other credentials, may have them.
     ///
     /// # Errors

@@ -14,14 +14,14 @@ use roadstead_tests::{
 use serde_json::Value;
 
 /// A fleet whose hub may connect to chart servers, registries and object stores of this machine.
-async fn fleet(name: &str) -> Result<Fleet> {
+pub(crate) async fn fleet(name: &str) -> Result<Fleet> {
     let setup = HubSetup::new(name).await?;
     let setup = setup.arg("--allow-network=helm=127.0.0.0/8").arg("--allow-network=oci=127.0.0.0/8");
     Fleet::start_on(setup.arg("--allow-network=bucket=127.0.0.0/8")).await
 }
 
 /// An object of Flux' sources, looked at once an hour; `lines` are those of its spec.
-fn source(kind: &str, name: &str, lines: &[&str]) -> String {
+pub(crate) fn source(kind: &str, name: &str, lines: &[&str]) -> String {
     format!(
         "apiVersion: source.toolkit.fluxcd.io/v1\nkind: {kind}\nmetadata:\n  name: {name}\nspec:\n  interval: 1h\n  {}\n",
         lines.join("\n  ")
@@ -29,7 +29,7 @@ fn source(kind: &str, name: &str, lines: &[&str]) -> String {
 }
 
 /// Keeps texts in a Secret on the hub.
-async fn secret(fleet: &Fleet, name: &str, texts: &[(&str, &str)]) -> Result<()> {
+pub(crate) async fn secret(fleet: &Fleet, name: &str, texts: &[(&str, &str)]) -> Result<()> {
     let texts: Vec<String> = texts.iter().map(|(key, text)| format!("--from-literal={key}={text}")).collect();
     let mut args = vec!["create", "secret", "generic", name, "--dry-run=client", "-o", "yaml"];
     args.extend(texts.iter().map(String::as_str));
@@ -50,12 +50,12 @@ async fn look(fleet: &Fleet, object: &str) -> Result<()> {
     .await
 }
 
-async fn status(fleet: &Fleet, object: &str) -> Result<Value> {
+pub(crate) async fn status(fleet: &Fleet, object: &str) -> Result<Value> {
     Ok(fleet.get(object).await?["status"].clone())
 }
 
 /// Waits until a source's artifact has this revision.
-async fn at_revision(fleet: &Fleet, object: &str, revision: &str) -> Result<Value> {
+pub(crate) async fn at_revision(fleet: &Fleet, object: &str, revision: &str) -> Result<Value> {
     eventually(&format!("{object} is at {revision}"), PATIENCE, || async {
         let status = status(fleet, object).await?;
         ensure!(status["artifact"]["revision"] == revision, "{status:#}");
@@ -64,12 +64,12 @@ async fn at_revision(fleet: &Fleet, object: &str, revision: &str) -> Result<Valu
     .await
 }
 
-fn condition<'a>(status: &'a Value, type_: &str) -> Option<&'a Value> {
+pub(crate) fn condition<'a>(status: &'a Value, type_: &str) -> Option<&'a Value> {
     status["conditions"].as_array()?.iter().find(|condition| condition["type"] == type_)
 }
 
 /// A packed chart.
-fn packed(name: &str, version: &str, files: &[(&str, &str)]) -> Result<Vec<u8>> {
+pub(crate) fn packed(name: &str, version: &str, files: &[(&str, &str)]) -> Result<Vec<u8>> {
     let chart = format!("apiVersion: v2\nname: {name}\nversion: {version}\n");
     let mut tar = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::best()));
     for (path, text) in [("Chart.yaml", chart.as_str())].iter().chain(files) {

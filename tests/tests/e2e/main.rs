@@ -50,6 +50,8 @@ mod outbound;
 mod pins;
 mod pipeline;
 mod profiles;
+mod provenance;
+mod pull_secrets;
 mod receivers;
 mod rekey;
 mod remote_bases;

@@ -393,6 +393,19 @@ pub(super) fn helm_chart(spec: &Value, errors: &mut Vec<FieldError>) {
         let why = "spec.verify is only supported when spec.sourceRef.kind is 'HelmRepository'";
         errors.push(FieldError::invalid("spec", &Value::from("object"), why));
     }
+    let verify = &spec["verify"];
+    if verify["provider"] == "provenance" {
+        if verify["secretRef"].is_null() {
+            let why = "is required with spec.verify.provider provenance: a Secret with OpenPGP public keys";
+            errors.push(FieldError::invalid("spec.verify.secretRef", &Value::Null, why));
+        }
+        for field in ["matchOIDCIdentity", "trustedRootSecretRef"] {
+            if !verify[field].is_null() {
+                let why = "is not for spec.verify.provider provenance: it has keys only";
+                errors.push(FieldError::forbidden(format!("spec.verify.{field}"), why));
+            }
+        }
+    }
     if spec["chart"].as_str().is_some_and(|chart| chart.is_empty() || chart.contains(char::is_control)) {
         errors.push(FieldError::invalid("spec.chart", &spec["chart"], "must be a name or a path"));
     }

@@ -1,5 +1,6 @@
 //! Credentials that are changed for others before a bucket is asked: MinIO's security token service, and the token services of
-//! Google and Azure. What those answer is small, and read here: tokens are not for workers.
+//! Google and Azure. What those answer is small, and read here: tokens are not for workers. What is said to Google and Azure is
+//! `roadstead_cloud`'s; that it goes by the bucket's own way out, wherever the Secret says, is what is different here.
 
 use std::time::{Duration, Instant};
 
@@ -10,12 +11,12 @@ use http::header::{CONTENT_TYPE, HeaderValue, USER_AGENT};
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use jiff::Timestamp;
+use roadstead_cloud::azure::AUTHORITY;
+use roadstead_cloud::exchange::{Application, FORM, Shows, Token, form, google_form};
 use roadstead_cloud::{CloudIdentity, StoreLogin};
 use roadstead_outbound::{Client, Secret, secret_header};
-use roadstead_signing::{AwsKeys, GoogleAccount, azure_assertion};
-use serde::Deserialize;
+use roadstead_signing::{AwsKeys, GoogleAccount};
 use url::Url;
-use url::form_urlencoded::Serializer;
 use zeroize::Zeroizing;
 
 use super::error::{BucketError, Step, Why};
@@ -35,18 +36,6 @@ const MOST_SECONDS: u64 = 3_600;
 const STS_VERSION: &str = "2011-06-15";
 const GOOGLE_SCOPE: &str = "https://www.googleapis.com/auth/devstorage.read_only";
 const AZURE_SCOPE: &str = "https://storage.azure.com/.default";
-const AZURE_AUTHORITY: &str = "https://login.microsoftonline.com";
-
-#[derive(Deserialize)]
-struct Token {
-    access_token: Secret,
-    #[serde(default)]
-    expires_in: Option<u64>,
-}
-
-fn form(fields: &[(&str, &str)]) -> String {
-    Serializer::new(String::new()).extend_pairs(fields).finish()
-}
 
 /// What asks for credentials needs of the attempt.
 pub(super) struct Login<'a> {
@@ -180,12 +169,9 @@ impl Login<'_> {
     async fn google(&self, key: &GoogleKey) -> Result<(Given, u64), BucketError> {
         let url = self.service(&key.token_uri)?;
         let account = GoogleAccount { email: &key.email, key_id: &key.key_id, private_key: &key.private_key };
-        let assertion = account.assertion(GOOGLE_SCOPE, &key.token_uri, Timestamp::now().as_second());
-        let assertion = assertion
-            .map_err(|why| Why::Unusable(format!("the service account's key: {why}")).at(Step::Attempt))?;
-        let grant = "urn:ietf:params:oauth:grant-type:jwt-bearer";
-        // Exposed to be sent.
-        let form = form(&[("grant_type", grant), ("assertion", assertion.expose())]);
+        let form = google_form(&account, GOOGLE_SCOPE, &key.token_uri);
+        let form =
+            form.map_err(|why| Why::Unusable(format!("the service account's key: {why}")).at(Step::Attempt))?;
         self.token(&url, form).await
     }
 
@@ -196,34 +182,19 @@ impl Login<'_> {
         proof: &AzureProof,
         authority: Option<&str>,
     ) -> Result<(Given, u64), BucketError> {
-        let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
-        if tenant.is_empty() || tenant.contains("..") || !tenant.chars().all(fine) {
-            return Err(Why::Unusable("tenantId is not valid".to_owned()).at(Step::Attempt));
-        }
-        let authority = authority.unwrap_or(AZURE_AUTHORITY).trim_end_matches('/');
-        let url = self.service(&format!("{authority}/{tenant}/oauth2/v2.0/token"))?;
-        let (how, shown) = match proof {
-            AzureProof::Secret(secret) => ("client_secret", secret.clone()),
+        let shows = match proof {
+            AzureProof::Secret(secret) => Shows::Secret(secret),
             AzureProof::Certificate { pem, send_chain } => {
-                let now = Timestamp::now().as_second();
-                let assertion = azure_assertion(pem, *send_chain, client_id, url.as_str(), now);
-                let assertion = assertion
-                    .map_err(|why| Why::Unusable(format!("clientCertificate: {why}")).at(Step::Attempt))?;
-                ("client_assertion", assertion)
+                Shows::Certificate { pem, send_chain: *send_chain }
             }
         };
-        let mut fields = vec![
-            ("grant_type", "client_credentials"),
-            ("client_id", client_id),
-            ("scope", AZURE_SCOPE),
-            // Exposed to be sent.
-            (how, shown.expose()),
-        ];
-        if how == "client_assertion" {
-            let kind = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
-            fields.push(("client_assertion_type", kind));
-        }
-        self.token(&url, form(&fields)).await
+        let application = Application { tenant, client_id, shows };
+        let unusable = |why: String| Why::Unusable(why).at(Step::Attempt);
+        let path = application.path().ok_or_else(|| unusable("tenantId is not valid".to_owned()))?;
+        let authority = authority.unwrap_or(AUTHORITY).trim_end_matches('/');
+        let url = self.service(&format!("{authority}{path}"))?;
+        let form = application.form(AZURE_SCOPE, &url);
+        self.token(&url, form.map_err(|why| unusable(format!("clientCertificate: {why}")))?).await
     }
 
     /// The URL of a token service, if credentials may be sent there.
@@ -244,26 +215,31 @@ impl Login<'_> {
         }
     }
 
-    async fn token(&self, url: &Url, form: String) -> Result<(Given, u64), BucketError> {
+    async fn token(&self, url: &Url, form: Zeroizing<Vec<u8>>) -> Result<(Given, u64), BucketError> {
         let answer = self.ask(self.client, url, form).await?;
         let malformed =
             || Why::Corrupt("its answer is not a token".to_owned()).at(Step::Token(shown_url(url.as_str())));
-        let token: Token = serde_json::from_slice(&answer).map_err(|_| malformed())?;
+        let token = Token::read(&answer).ok_or_else(malformed)?;
         let text = Zeroizing::new(format!("Bearer {}", token.access_token.expose()));
         let header = secret_header(&text).map_err(|_| malformed())?;
-        Ok((Given::Bearer(header), token.expires_in.unwrap_or(SECONDS)))
+        Ok((Given::Bearer(header), token.lasts().map_or(SECONDS, |lasts| lasts.as_secs())))
     }
 
     /// Posts a form to a token service. Credentials are in it, so no redirect is followed.
-    async fn ask(&self, client: &Client, url: &Url, form: String) -> Result<Zeroizing<Vec<u8>>, BucketError> {
+    async fn ask(
+        &self,
+        client: &Client,
+        url: &Url,
+        form: Zeroizing<Vec<u8>>,
+    ) -> Result<Zeroizing<Vec<u8>>, BucketError> {
         let shown = shown_url(url.as_str());
         let step = || Step::Token(shown.clone());
         let request = Request::builder()
             .method(Method::POST)
             .uri(url.as_str())
             .header(USER_AGENT, HeaderValue::from_static(AGENT))
-            .header(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"))
-            .body(Full::new(Bytes::from_owner(Zeroizing::new(form.into_bytes()))));
+            .header(CONTENT_TYPE, HeaderValue::from_static(FORM))
+            .body(Full::new(Bytes::from_owner(form)));
         let request = request.map_err(|error| Why::Internal(error.to_string()).at(step()))?;
         let response = client.send(request).await.map_err(|error| unreachable(&shown, &error).at(step()))?;
         match response.status() {

@@ -39,7 +39,8 @@ pub(super) async fn log_in(
     };
     let parts = way(login, request);
     let want = Want { app: &login.app, way: &parts };
-    let password = login.tokens.token(want, client).await.map_err(|error| failed(request, stop, error))?;
+    let password =
+        login.tokens.token(want, client).await.map_err(|error| failed(login, request, stop, error))?;
     Ok(Credentials::Basic { username: USER.to_owned(), password })
 }
 
@@ -60,7 +61,7 @@ fn way<'a>(login: &'a AppLogin, request: &'a GitRequest) -> [&'a [u8]; 4] {
 }
 
 /// What has the same form for all servers is told in it.
-fn failed(request: &GitRequest, stop: &Stop, error: AppError) -> GitError {
+fn failed(login: &AppLogin, request: &GitRequest, stop: &Stop, error: AppError) -> GitError {
     match error {
         AppError::Unreachable { api, source } => {
             AttemptError::of_sending(api, request.trusted_by, stop.phase(), &source).into()
@@ -69,9 +70,14 @@ fn failed(request: &GitRequest, stop: &Stop, error: AppError) -> GitError {
             let mut response = Response::new(());
             *response.status_mut() = http::StatusCode::from_u16(status).unwrap_or_default();
             *response.headers_mut() = (*headers).clone();
-            match check_for_a_limit(|| api.clone(), &response) {
-                Err(limited) => limited.into(),
-                Ok(()) => app(request, AppError::Limited { api, status, headers }),
+            let limited = check_for_a_limit(|| api.clone(), &response).err();
+            match limited.and_then(|limited| limited.rate_limited_until()) {
+                Some(until) => {
+                    // It is the API's own, of this App: the repository's server has others.
+                    login.tokens.rest(&login.app, until);
+                    app(request, AppError::Resting { api, until })
+                }
+                None => app(request, AppError::Limited { api, status, headers }),
             }
         }
         error => app(request, error),

@@ -422,7 +422,21 @@ impl GitError {
             Self::Attempt(error) => error.rate_limited_until(),
             // Another server's word, perhaps; it is asked after the repository's own.
             Self::Submodule { elsewhere: false, source, .. } => source.rate_limited_until(),
+            Self::App { source, .. } => match source.as_ref() {
+                AppError::Resting { until, .. } => Some(*until),
+                _ => None,
+            },
             _ => None,
+        }
+    }
+
+    /// Whether that is the word of the GitHub API, and not of the repository's server.
+    #[must_use]
+    pub fn is_of_the_api(&self) -> bool {
+        match self {
+            Self::App { .. } => true,
+            Self::Submodule { source, .. } => source.is_of_the_api(),
+            _ => false,
         }
     }
 

@@ -53,6 +53,7 @@ pub use include::{Include, Stored, StoredBytes};
 pub use known::KnownServer;
 pub use request::{Credentials, GitLimits, GitReference, GitRequest};
 pub use ssh::{SshCredentials, known_hosts};
+pub(crate) use verify::now;
 pub use verify::{PublicKeys, TrustedKeys, Verification, VerificationMode};
 
 use crate::attempt::{Engine, InProcess, Limited, Room, Stop, TrustedBy};

@@ -13,14 +13,15 @@ use super::dependencies::{Dependencies, Repositories};
 use super::error::{HelmError, Step, Why};
 use super::fetch_index::of_ended;
 use super::index::{Choice, Chosen};
+use super::provenance::Wanted;
 use super::reader::{Made, Making, Reply, What};
-use super::receive::{Packed, Receiver, internal};
+use super::receive::{Packed, Provenance, Receiver, internal};
 use super::request::{AskedTogether, ChartOrigin, HelmChartRequest, HelmServer};
 use crate::artifact::Artifact;
 use crate::attempt::{
     Answer, Body, Desk, Engine, KeptAnswer, Limited, Room, Stop, TrustedBy, plain, shown_url,
 };
-use crate::git::Stored;
+use crate::git::{Stored, now};
 use crate::oci::{OciReference, OciRequest};
 use crate::source::{ChartFacts, FetchError, Fetched, Outcome, Source};
 use crate::tree::shown;
@@ -28,6 +29,8 @@ use crate::version::Version;
 
 /// Bytes of a chart's name.
 const MOST_NAME: usize = 250;
+/// Bytes of what a reader says of a key.
+const MOST_SIGNER: usize = 100;
 /// Charts that are looked up beside one in an index: what is told of them fits into a reply.
 const MOST_TOGETHER: usize = 200;
 
@@ -77,6 +80,10 @@ impl Attempt<'_> {
                 self.of_repository(server, (index.as_ref(), together), registry).await
             }
             ChartOrigin::Registry(registry) => self.of_registry(registry).await,
+            ChartOrigin::Tree { .. } if self.request.provenance.is_some() => {
+                let why = "a chart in another source has no provenance of its own";
+                Err(Why::Refused(why.to_owned()).at(Step::Verify))
+            }
             ChartOrigin::Tree { artifact, repositories, .. } => {
                 self.of_tree(artifact.as_ref(), repositories.as_ref()).await
             }
@@ -221,19 +228,47 @@ impl Attempt<'_> {
     /// Makes the artifact of a chart that was received.
     async fn make(&self, packed: Packed) -> Result<Outcome, HelmError> {
         self.receiver.stop.enter("reading the chart");
-        let Packed { kept, digest, version, verified } = packed;
+        let Packed { kept, digest, version, mut verified, provenance } = packed;
         let about = digest.to_string();
         let admitted = self.receiver.engine.admit(&about).await;
         admitted.map_err(|ended| of_ended(ended).at(Step::Pull))?;
         let mut desk = self.desk();
         desk.answers.push(kept.answer);
-        let what = What::Packed(self.making());
+        let wanted = self.wanted(&version, digest, provenance.as_ref())?.map(Box::new);
+        let is_to_be_signed = wanted.is_some();
+        let provenance = provenance.map(|provenance| provenance.kept);
+        let proof_spool = provenance.map(|KeptAnswer { answer, spool, .. }| {
+            desk.answers.push(answer);
+            spool
+        });
+        let what = What::Packed(self.making(), wanted);
         let reply = self.receiver.read(&about, what, &mut desk, Step::Pull).await?;
-        drop(kept.spool);
+        drop((kept.spool, proof_spool));
         let Reply::Made(made) = reply else {
             return Err(internal("the reader answers another question", Step::Pull));
         };
+        if is_to_be_signed {
+            let signer = made.signer.as_deref().filter(|signer| signer.len() <= MOST_SIGNER);
+            let signer =
+                signer.ok_or_else(|| internal("the reader names nobody who signed", Step::Verify))?;
+            verified = Some(format!("verified signature of version {version} with key '{}'", plain(signer)));
+        }
         self.made(made, Some((version, digest)), desk, verified)
+    }
+
+    /// What the chart is to be signed as, where that is asked for.
+    fn wanted(
+        &self,
+        version: &str,
+        digest: Digest,
+        provenance: Option<&Provenance>,
+    ) -> Result<Option<Wanted>, HelmError> {
+        let Some(keys) = self.request.provenance.clone() else { return Ok(None) };
+        let provenance = provenance.ok_or_else(|| internal("there is no provenance", Step::Verify))?;
+        // In a registry a chart may lie further down.
+        let name = self.request.chart.rsplit('/').next().unwrap_or_default().to_owned();
+        let (file, version) = (provenance.file.clone(), version.to_owned());
+        Ok(Some(Wanted { keys, name, version, file, digest, now: now() }))
     }
 
     /// What a reader brought. `from` is the version and the digest of the chart that it was given.
@@ -303,8 +338,15 @@ impl Source for HelmChartRequest {
         let stop = Stop::new(Instant::now() + timeout, cancel.child_token());
         let (url, trust) = (self.url(), TrustedBy::CertSecretRef);
         let in_files = matches!(self.origin, ChartOrigin::Tree { .. });
-        let receiver =
-            Receiver { bounds: &self.bounds, engine, stop: &stop, cancel, url: url.clone(), in_files };
+        let receiver = Receiver {
+            bounds: &self.bounds,
+            engine,
+            stop: &stop,
+            cancel,
+            url: url.clone(),
+            in_files,
+            with_provenance: self.provenance.is_some(),
+        };
         let attempt = Attempt { request: self, receiver, known };
         let limited = Limited { kind: "Helm chart", url, trust, timeout, stop: &stop, cancel };
         let outcome = limited.run(attempt.run()).await;

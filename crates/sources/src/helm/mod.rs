@@ -6,7 +6,7 @@
 //! Two sides share the work, as for all kinds. One has the network, the credentials and the time (`wire`, `receive`, `fetch_index`, `fetch_chart`, and `dependencies` for the charts
 //! of other repositories that a chart in a folder depends on): it keeps
 //! what is answered without looking at it. The other (`reader`) has what was answered, or an artifact that is stored, and nothing else: it
-//! reads indexes and charts, merges values and packs. What it says of a chart is bounded and checked again before anybody goes by it.
+//! reads indexes and charts, says who signed a chart (`provenance`), merges values and packs. What it says of a chart is bounded and checked again before anybody goes by it.
 
 mod chart;
 mod dependencies;
@@ -15,6 +15,7 @@ mod fetch_chart;
 mod fetch_index;
 mod index;
 mod known;
+mod provenance;
 pub(crate) mod reader;
 mod receive;
 mod request;

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::chart::{Adding, Chart, Dependency, Found, Part, Source, Values, clean, package};
 use super::index::{self, Choice, Chosen};
+use super::provenance::{Proof, Wanted};
 use super::request::{HelmLimits, ValuesFiles};
 use super::unread::{Stage, Unread};
 use crate::attempt::{AnswerReader, Line, bring, bring_file};
@@ -32,8 +33,8 @@ pub(super) enum What {
     Choose(Vec<Choice>),
     /// Pick versions out of an index as a server sent it.
     ChooseUnread(Vec<Choice>),
-    /// Make a chart of a packed one.
-    Packed(Making),
+    /// Make a chart of a packed one. Where it is to be signed, the second answer is what says by whom.
+    Packed(Making, Option<Box<Wanted>>),
     /// Make a chart of what lies at a path of another source's artifact.
     Tree {
         path: String,
@@ -86,6 +87,8 @@ pub(super) struct Made {
     pub(super) values: Vec<String>,
     pub(super) files: usize,
     pub(super) unpacked_bytes: u64,
+    /// Whose key signed it, where that was asked for.
+    pub(super) signer: Option<String>,
 }
 
 /// Does what `order` says, with `folder` for what is too large for memory, until it is done or `stop` is set. Gives the
@@ -96,7 +99,7 @@ pub(crate) fn read(order: &Order, folder: &Path, line: &Line, stop: &AtomicBool)
         What::Index => work.index(),
         What::Choose(choices) => index::choose(choices, work.answer()).map(Reply::Chosen),
         What::ChooseUnread(choices) => work.choose_unread(choices),
-        What::Packed(making) => work.packed(making),
+        What::Packed(making, wanted) => work.packed(making, wanted.as_deref()),
         What::Tree { path, making, known, has_dependencies } => {
             work.in_tree(path, making, (known.as_ref(), *has_dependencies))
         }
@@ -135,8 +138,31 @@ impl Work<'_> {
         bring_file(file, size, self.line).map_err(|error| Unread::Internal(error.to_string()))
     }
 
-    fn packed(&self, making: &Making) -> Result<Reply, Unread> {
+    fn packed(&self, making: &Making, wanted: Option<&Wanted>) -> Result<Reply, Unread> {
+        // Before anything is made of it.
+        let proof = wanted.map(|wanted| self.signed(wanted)).transpose()?;
         let chart = Chart::unpack(self.answer(), self.limits, self.folder, self.stop, Stage::Pull)?;
+        let Some(proof) = proof else { return self.made_of(chart, making) };
+        proof.is_of(&chart.metadata).map_err(|why| Unread::Failed(Stage::Verify, why))?;
+        let mut reply = self.made_of(chart, making)?;
+        if let Reply::Made(made) = &mut reply {
+            made.signer = Some(proof.signer);
+        }
+        Ok(reply)
+    }
+
+    fn signed(&self, wanted: &Wanted) -> Result<Proof, Unread> {
+        let (limit, measure) = (self.limits.provenance_bytes, Measure::ProvenanceBytes);
+        let mut bytes = Vec::new();
+        let read = AnswerReader::new(self.line, 1, 0).take(limit + 1).read_to_end(&mut bytes);
+        read.map_err(|error| Unread::Internal(error.to_string()))?;
+        if bytes.len() as u64 > limit {
+            return Err(Unread::TooLarge { measure, limit, path: None });
+        }
+        wanted.proof(&bytes).map_err(|why| Unread::Failed(Stage::Verify, why))
+    }
+
+    fn made_of(&self, chart: Chart, making: &Making) -> Result<Reply, Unread> {
         let find = |chart: &Chart, path: &str| chart.files.get(path).cloned();
         if making.is_nothing() {
             let mut bytes = Vec::new();
@@ -239,5 +265,6 @@ fn made(chart: &Chart) -> Made {
         values: Vec::new(),
         files: chart.files.len(),
         unpacked_bytes: chart.files.values().map(Content::size).sum(),
+        signer: None,
     }
 }

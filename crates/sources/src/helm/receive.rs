@@ -1,6 +1,6 @@
 //! What is received for a chart: which version of it a repository has, and the packed chart, from an HTTP repository or a registry.
 
-use roadstead_model::Digest;
+use roadstead_model::{Digest, Revision};
 use roadstead_outbound::credentials_belong;
 use tokio_util::sync::CancellationToken;
 use url::Url;
@@ -26,6 +26,15 @@ pub(super) struct Packed {
     pub(super) version: String,
     /// Whose signatures were verified.
     pub(super) verified: Option<String>,
+    /// What says who packed it, where that is asked for.
+    pub(super) provenance: Option<Provenance>,
+}
+
+/// What says who packed a chart, as it was received.
+pub(super) struct Provenance {
+    pub(super) kept: KeptAnswer,
+    /// What the chart's file is called; none in a registry.
+    pub(super) file: Option<String>,
 }
 
 /// Receives what is asked for, within the bounds of one attempt.
@@ -38,6 +47,8 @@ pub(super) struct Receiver<'a> {
     pub(super) url: String,
     /// Whether nothing of what comes stays in memory: of many charts even little of each is much.
     pub(super) in_files: bool,
+    /// Whether what says who packed a chart is received with it.
+    pub(super) with_provenance: bool,
 }
 
 /// What fails inside Roadstead.
@@ -71,7 +82,8 @@ impl Receiver<'_> {
             self.pull(lent(request, server, &home), version, most).await?
         } else {
             if registry.verify.is_some() {
-                let why = "verification of charts of HTTP repositories is not implemented";
+                let why =
+                    "charts of HTTP repositories are verified with spec.verify.provider provenance only";
                 return Err(Why::Refused(why.to_owned()).at(Step::Verify));
             }
             self.download(server, home, &url, (version, most)).await?
@@ -106,9 +118,63 @@ impl Receiver<'_> {
         match wire.get(url, None, (Measure::ChartBytes, most)).await.map_err(at)? {
             Came::File(received) => {
                 let (kept, digest) = (received.kept, received.digest);
-                Ok(Packed { kept, digest, version, verified: None })
+                let provenance = match self.with_provenance {
+                    true => Some(self.provenance(&wire, url).await?),
+                    false => None,
+                };
+                Ok(Packed { kept, digest, version, verified: None, provenance })
             }
             Came::Unchanged => Err(internal("nothing is known of it", Step::Pull)),
+        }
+    }
+
+    /// What lies beside the chart at a URL and says who packed it.
+    async fn provenance(&self, wire: &Wire<'_>, chart: &Url) -> Result<Provenance, HelmError> {
+        self.stop.enter("receiving the chart's provenance");
+        let url = super::url::provenance(chart);
+        let limit = (Measure::ProvenanceBytes, self.bounds.limits.provenance_bytes);
+        match wire.get(&url, None, limit).await {
+            Ok(Came::File(received)) => {
+                let file = Some(super::url::file_name(chart));
+                Ok(Provenance { kept: received.kept, file })
+            }
+            Ok(Came::Unchanged) => Err(internal("nothing is known of it", Step::Verify)),
+            Err(Why::Status { url, status: status @ (404 | 410) }) => {
+                let why = format!("the chart is not signed: `{url}` answered HTTP {status}");
+                Err(Why::Refused(why).at(Step::Verify))
+            }
+            Err(why @ Why::TooLarge { .. }) => Err(why.at(Step::Verify)),
+            Err(why) => Err(why.at(Step::Pull)),
+        }
+    }
+
+    /// The same of a chart in a registry: another layer of the manifest that its tag was found to name.
+    async fn provenance_layer(
+        &self,
+        mut request: OciRequest,
+        revision: &Revision,
+    ) -> Result<Provenance, HelmError> {
+        self.stop.enter("receiving the chart's provenance");
+        let digest = revision.content().map(|hex| format!("sha256:{hex}"));
+        let digest = digest.ok_or_else(|| internal("the manifest has no digest", Step::Verify))?;
+        let most = self.bounds.limits.provenance_bytes;
+        (request.limits.layer_bytes, request.limits.artifact_bytes) = (most, most);
+        request.reference = OciReference::Digest(digest);
+        request.media_type = Some(oci::PROVENANCE.to_owned());
+        match oci::fetch_with(request, self.engine, self.cancel).await {
+            Ok(Outcome::Fetched(fetched)) => {
+                let kept = self.spooled(&fetched.artifact.bytes, Step::Verify).await?;
+                Ok(Provenance { kept, file: None })
+            }
+            Ok(Outcome::Unchanged(_)) => Err(internal("nothing is known of it", Step::Verify)),
+            // Of a layer that is copied nothing else can be wrong.
+            Err(oci::OciError::Layer { url, .. }) => {
+                let why =
+                    format!("the chart is not signed: `{url}` has no layer {} beside it", oci::PROVENANCE);
+                Err(Why::Refused(why).at(Step::Verify))
+            }
+            Err(error @ oci::OciError::TooLarge { .. }) => Err(Why::Oci(error).at(Step::Verify)),
+            Err(error) => Err(Why::Oci(error).at(Step::Pull)),
         }
     }
 
@@ -145,15 +211,22 @@ impl Receiver<'_> {
         request.operation = LayerOperation::Copy;
         request.media_type = Some(oci::CHART.to_owned());
         (request.known, request.room) = (None, self.bounds.room.clone());
+        let again = self.with_provenance.then(|| request.clone());
         let fetched = oci::fetch_with(request, self.engine, self.cancel).await;
         match fetched.map_err(|error| Why::Oci(error).at(Step::Pull))? {
             Outcome::Fetched(fetched) => {
-                let Fetched { artifact, verified, room, .. } = *fetched;
+                let Fetched { artifact, revision, verified, room, .. } = *fetched;
                 let kept = self.spooled(&artifact.bytes, Step::Pull).await?;
                 // Room is reserved once more for what is made of it.
                 drop(room);
                 let verified = verified.map(|_| format!("verified signature of version {version}"));
-                Ok(Packed { kept, digest: artifact.digest, version, verified })
+                let digest = artifact.digest;
+                drop(artifact);
+                let provenance = match again {
+                    Some(request) => Some(self.provenance_layer(request, &revision).await?),
+                    None => None,
+                };
+                Ok(Packed { kept, digest, version, verified, provenance })
             }
             Outcome::Unchanged(_) => Err(internal("nothing is known of it", Step::Pull)),
         }

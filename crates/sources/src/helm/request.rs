@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::dependencies::Repositories;
 use super::known::{Indexes, KnownIndex, KnownVersions};
 use crate::attempt::Room;
-use crate::git::Stored;
+use crate::git::{Stored, TrustedKeys};
 use crate::oci::OciRequest;
 use crate::tree::TreeLimits;
 
@@ -26,6 +26,8 @@ pub struct HelmLimits {
     pub versions: usize,
     /// Bytes of a packed chart, as it is received and as it is made.
     pub chart_bytes: u64,
+    /// Bytes of what says who packed a chart.
+    pub provenance_bytes: u64,
     /// What a chart may hold.
     pub chart: TreeLimits,
     /// What the artifact of a source with charts may hold.
@@ -41,6 +43,7 @@ impl Default for HelmLimits {
             index_artifact_bytes: 64 << 20,
             versions: 100_000,
             chart_bytes: 10 << 20,
+            provenance_bytes: 1 << 20,
             chart: TreeLimits {
                 entries: 10_000,
                 links: 1_000,
@@ -210,6 +213,8 @@ pub struct HelmChartRequest {
     pub version: String,
     /// Files of values.
     pub values: ValuesFiles,
+    /// Whose keys are to have signed its provenance, where that is asked for; not of a chart in another source.
+    pub provenance: Option<TrustedKeys>,
     /// What its version has after the `+`, in the place of what is there.
     pub build_metadata: Option<String>,
     /// Bounds.

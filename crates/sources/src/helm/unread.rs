@@ -16,6 +16,8 @@ pub(super) enum Stage {
     Reference,
     /// A chart as it was received.
     Pull,
+    /// Whether it is signed.
+    Verify,
     /// Its version is changed.
     Metadata,
     /// Files of values are merged.
@@ -32,6 +34,7 @@ impl Stage {
             Self::LoadIndex => Step::LoadIndex,
             Self::Reference => Step::Reference,
             Self::Pull => Step::Pull,
+            Self::Verify => Step::Verify,
             Self::Metadata => Step::Metadata,
             Self::Values => Step::Values,
             Self::Dependencies => Step::Dependencies,

@@ -52,6 +52,19 @@ pub(super) fn index(repository: &Url) -> Url {
     url
 }
 
+/// Where it says who packed the chart at this URL: beside it.
+pub(super) fn provenance(chart: &Url) -> Url {
+    let mut url = chart.clone();
+    url.set_path(&format!("{}.prov", chart.path()));
+    url
+}
+
+/// What the chart at this URL is called as a file.
+pub(super) fn file_name(chart: &Url) -> String {
+    let last = chart.path().rsplit('/').next().unwrap_or_default();
+    percent_encoding::percent_decode_str(last).decode_utf8_lossy().into_owned()
+}
+
 /// Where a chart is of which the index of a repository gives this URL.
 ///
 /// # Errors

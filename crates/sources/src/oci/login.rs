@@ -76,6 +76,19 @@ impl RegistryLogins {
         Ok(Self(logins))
     }
 
+    /// Adds those of another Secret. Where both have one for the same registry, what is there already comes first.
+    pub fn extend(&mut self, more: Self) {
+        self.0.extend(more.0);
+        // What is equally close stays in its order.
+        self.0.sort_by(|(one, _), (other, _)| other.len().cmp(&one.len()));
+    }
+
+    /// Whether one of them is sent to the registry of this URL.
+    #[must_use]
+    pub fn are_for(&self, url: &str, insecure: bool) -> bool {
+        RepositoryName::parse(url, insecure).is_ok_and(|repository| self.of(&repository).is_some())
+    }
+
     /// One login for every registry: for a program that was given a name and a password.
     #[must_use]
     pub fn everywhere(login: RegistryLogin) -> Self {
@@ -187,6 +200,24 @@ mod tests {
         }
         let older = RegistryLogins::parse(r#"{"ghcr.io": {"auth": "dTpw"}}"#, true).unwrap();
         assert_eq!(who(&older, "oci://ghcr.io/a/b").as_deref(), Some("u:p"));
+    }
+
+    #[test]
+    fn logins_of_several_secrets_are_one_list() {
+        let of = |text: &str| RegistryLogins::parse(&format!("{{\"auths\": {{{text}}}}}"), false).unwrap();
+        let mut all = of(r#""ghcr.io": {"username": "own", "password": "a"}, "quay.io": {}"#);
+        all.extend(of(r#""ghcr.io": {"username": "second", "password": "b"}, "ghcr.io/org": {"username": "org", "password": "c"}"#));
+        all.extend(of(r#""registry.example": {"username": "third", "password": "d"}"#));
+        for (url, expected) in [
+            ("oci://ghcr.io/app", Some("own:a")),
+            ("oci://ghcr.io/org/app", Some("org:c")),
+            ("oci://registry.example/app", Some("third:d")),
+            ("oci://quay.io/app", None),
+        ] {
+            assert_eq!(who(&all, url).as_deref(), expected, "{url}");
+            assert_eq!(all.are_for(url, false), expected.is_some(), "{url}");
+        }
+        assert!(!all.are_for("https://ghcr.io/app", false), "it is not a registry");
     }
 
     #[test]

@@ -41,7 +41,7 @@ use tokio_util::sync::CancellationToken;
 pub use error::OciError;
 pub use known::KnownRegistry;
 pub use login::{RegistryLogin, RegistryLogins};
-pub(crate) use request::CHART;
+pub(crate) use request::{CHART, PROVENANCE};
 pub use request::{LayerOperation, OciLimits, OciReference, OciRequest};
 pub use verify::{CosignKeys, Identity, Keyless, NotationTrust, TrustedRoot, Verification};
 

@@ -19,6 +19,9 @@ use crate::tree::TreeLimits;
 /// The media type of a chart's layer, by which Helm's tags are known.
 pub(crate) const CHART: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
 
+/// The media type of the layer beside it that says who packed the chart.
+pub(crate) const PROVENANCE: &str = "application/vnd.cncf.helm.chart.provenance.v1.prov";
+
 /// Which artifact is wanted: `spec.ref` of an OCIRepository. Where several fields are set, Flux's order is digest, semver, tag;
 /// [`OciReference::from_spec`] keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -130,9 +130,6 @@ async fn why_there_is_no_token() {
         assert!(text.contains(told), "{mood:?}: {text}");
         assert_eq!(error.reason(), Reason::AuthenticationFailed, "{mood:?}");
     }
-    let limited = site.fails(says(429, "retry-after: 60\r\n", "")).await;
-    let wait = limited.rate_limited_until().unwrap().as_second() - jiff::Timestamp::now().as_second();
-    assert!((50..=60).contains(&wait), "{limited}");
     site.api.mood(Mood::Hangs);
     let (began, patient) =
         (Instant::now(), GitRequest { timeout: Duration::from_secs(2), ..site.request(&[]) });
@@ -140,6 +137,35 @@ async fn why_there_is_no_token() {
     assert!(late.to_string().contains("asking for a token of the GitHub App"), "{late}");
     assert!(began.elapsed() < Duration::from_secs(8));
     assert_eq!(site.api.given(), 0);
+}
+
+#[tokio::test]
+async fn an_api_that_takes_no_requests_is_not_asked_and_holds_up_nobody_who_has_a_token() {
+    let site = Site::start().await;
+    assert_eq!(quiet_files(site.request(&[])).await, ["a.yaml"]);
+    site.api.mood(Mood::Says(429, "retry-after: 60\r\n".to_owned(), String::new()));
+    let other = [("githubAppInstallationID", "43")];
+    let asked = || site.api.asked().len();
+    let before = asked();
+    for _ in 0..2 {
+        let limited = error(site.request(&other)).await;
+        let wait = limited.rate_limited_until().unwrap().as_second() - jiff::Timestamp::now().as_second();
+        assert!((50..=60).contains(&wait) && limited.is_of_the_api(), "{limited}");
+        let told = roadstead_model::chain(&limited);
+        assert!(told.contains(&site.api.url()) && told.contains("takes no more requests before"), "{told}");
+        // Once: the second time it is known.
+        assert_eq!(asked(), before + 1);
+    }
+    // Git of the same App goes on by the token that there is.
+    assert_eq!(quiet_files(site.request(&[])).await, ["a.yaml"]);
+    // Another App has a limit of its own.
+    error(site.request(&[("githubAppID", "8")])).await;
+    assert_eq!(asked(), before + 2);
+    // What the repository's server says is not the API's limit.
+    site.kit.server.fault(roadstead_test_gitserver::Fault::RetryAfter(429, "60".to_owned()));
+    let limited = error(site.request(&[])).await;
+    assert!(limited.rate_limited_until().is_some() && !limited.is_of_the_api(), "{limited}");
+    assert_eq!(asked(), before + 2);
 }
 
 #[tokio::test]

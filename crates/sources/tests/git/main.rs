@@ -10,6 +10,8 @@ mod includes;
 mod kit;
 mod known;
 mod readers;
+#[path = "../common/signer.rs"]
+mod signer;
 #[path = "../common/source_cases.rs"]
 mod source_cases;
 mod ssh;

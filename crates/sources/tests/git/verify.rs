@@ -1,6 +1,5 @@
 //! Signatures of commits and tags that the real `gpg` and `ssh-keygen` make.
 
-use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -11,52 +10,7 @@ use roadstead_test_gitserver::{Commit, SshKey};
 use tokio_util::sync::CancellationToken;
 
 use crate::kit::{Kit, error, error_again, fetched, fetched_again};
-
-/// Somebody's keys, in a folder of their own.
-struct Signer {
-    home: tempfile::TempDir,
-}
-
-impl Signer {
-    fn new() -> Self {
-        // GnuPG's agent has a socket there, whose path must be short.
-        let home = tempfile::Builder::new().prefix("gpg").tempdir_in("/tmp").unwrap();
-        Self { home }
-    }
-
-    fn gpg(&self, args: &[&str]) -> String {
-        let mut command = Command::new("gpg");
-        command.args(["--batch", "--quiet", "--pinentry-mode", "loopback", "--passphrase", ""]).args(args);
-        let output = command.env("GNUPGHOME", self.home.path()).stdin(Stdio::null()).output().unwrap();
-        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    /// Makes a key; gives its fingerprint.
-    fn make(&self, args: &[&str]) -> String {
-        self.gpg(args);
-        let list = self.gpg(&["--list-keys", "--with-colons"]);
-        let last = list.lines().rev().find(|line| line.starts_with("pub:")).unwrap();
-        let after = list.lines().skip_while(|line| *line != last).find(|line| line.starts_with("fpr:"));
-        after.unwrap().split(':').nth(9).unwrap().to_owned()
-    }
-
-    fn public(&self, key: &str) -> String {
-        self.gpg(&["--armor", "--export", key])
-    }
-
-    fn environment(&self) -> Vec<(&'static str, OsString)> {
-        vec![("GNUPGHOME", self.home.path().as_os_str().to_owned())]
-    }
-}
-
-impl Drop for Signer {
-    fn drop(&mut self) {
-        // Its agent ends with its folder, but sooner when told.
-        let mut command = Command::new("gpgconf");
-        let _ = command.args(["--kill", "all"]).env("GNUPGHOME", self.home.path()).status();
-    }
-}
+use crate::signer::Signer;
 
 fn trusted(entries: &[(&str, &str)]) -> TrustedKeys {
     let mut keys = TrustedKeys::default();

@@ -90,6 +90,7 @@ pub(crate) fn request(origin: ChartOrigin, chart: &str, version: &str) -> HelmCh
         chart: chart.to_owned(),
         version: version.to_owned(),
         values: ValuesFiles::default(),
+        provenance: None,
         build_metadata: None,
         bounds: bounds(),
         known_name: None,

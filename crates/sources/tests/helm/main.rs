@@ -8,6 +8,7 @@ mod hostile;
 mod index;
 mod kit;
 mod oracle;
+mod provenance;
 #[path = "../oci/registry.rs"]
 #[expect(dead_code, reason = "the tests of OCI repositories use more of it")]
 mod registry;
@@ -15,6 +16,9 @@ mod server;
 #[path = "../common/serving.rs"]
 mod serving;
 mod shared;
+#[path = "../common/signer.rs"]
+#[expect(dead_code, reason = "the tests of Git repositories use more of it")]
+mod signer;
 #[path = "../common/source_cases.rs"]
 mod source_cases;
 mod tree;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 use roadstead_sources::{Entry, TreeBuilder, TreeLimits, pack, unpack};
@@ -27,39 +27,44 @@ fn program() -> PathBuf {
 }
 
 /// A folder to work in, which is helm's home, too.
-struct Helm(TempDir);
+pub(crate) struct Helm(TempDir);
 
 impl Helm {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
-    fn path(&self, path: &str) -> PathBuf {
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
         self.0.path().join(path)
     }
 
-    fn write(&self, path: &str, text: &str) {
+    pub(crate) fn write(&self, path: &str, text: &str) {
         let path = self.path(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
 
     /// What a command prints; it fails where that does.
-    fn run(&self, args: &[&str]) -> String {
-        let output = Command::new(program())
-            .env_clear()
-            .env("HOME", self.0.path())
-            .current_dir(self.0.path())
-            .args(args)
-            .output()
-            .unwrap();
+    pub(crate) fn run(&self, args: &[&str]) -> String {
+        let output = self.output(args);
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "helm {args:?}: {error}");
         String::from_utf8(output.stdout).unwrap()
     }
 
+    /// Runs a command that fails.
+    pub(crate) fn fails(&self, args: &[&str]) {
+        assert!(!self.output(args).status.success(), "helm {args:?} goes well");
+    }
+
+    fn output(&self, args: &[&str]) -> Output {
+        let mut command = Command::new(program());
+        command.env_clear().env("HOME", self.0.path()).current_dir(self.0.path());
+        command.args(args).output().unwrap()
+    }
+
     /// All files beneath a folder, by their paths in it.
-    fn files(&self, folder: &str) -> BTreeMap<String, Vec<u8>> {
+    pub(crate) fn files(&self, folder: &str) -> BTreeMap<String, Vec<u8>> {
         let (root, mut found) = (self.path(folder), BTreeMap::new());
         let mut ahead = vec![root.clone()];
         while let Some(folder) = ahead.pop() {
@@ -88,7 +93,7 @@ impl Helm {
     }
 
     /// A chart with a library, templates that say all that they know, and files that are none of it.
-    fn application(&self, folder: &str, dependencies: &str) {
+    pub(crate) fn application(&self, folder: &str, dependencies: &str) {
         let chart = format!(
             "apiVersion: v2\nname: app\nversion: 1.2.3-rc.1+old\nappVersion: \"7\"\ndescription: \"quoted: yes\"\nkeywords: [a, \"1\"]\n{dependencies}"
         );

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use http::header::RETRY_AFTER;
+use jiff::Timestamp;
 use roadstead_api::ProviderType;
 use roadstead_github_app::{App, AppError, KEYS, Tokens, Want};
 use roadstead_hub_store::Stored;
@@ -65,7 +66,7 @@ impl Notifier {
         }
         Ok(match self.token(way, app).await {
             Ok((token, app_slug)) => Ok(Some(Target { token: Some(token), app_slug, ..target.clone() })),
-            Err(error) => Err(self.told(&error)),
+            Err(error) => Err(self.told(app, &error)),
         })
     }
 
@@ -81,7 +82,7 @@ impl Notifier {
         Ok((token, slug))
     }
 
-    fn told(&self, error: &AppError) -> (String, Option<Duration>) {
+    fn told(&self, app: &AppWay, error: &AppError) -> (String, Option<Duration>) {
         match error {
             AppError::Unreachable { source, .. } => {
                 let why =
@@ -90,7 +91,15 @@ impl Notifier {
             }
             AppError::Limited { headers, .. } => {
                 let asked = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-                (error.to_string(), asked.and_then(|asked| after(asked, self.clock.now())))
+                let wait = asked.and_then(|asked| after(asked, self.clock.now()));
+                if let Some(until) = wait.and_then(|wait| Timestamp::now().checked_add(wait).ok()) {
+                    self.app_tokens.rest(&app.app, until);
+                }
+                (error.to_string(), wait)
+            }
+            AppError::Resting { until, .. } => {
+                let left = until.as_second().saturating_sub(Timestamp::now().as_second());
+                (error.to_string(), u64::try_from(left).ok().map(Duration::from_secs))
             }
             _ => (error.to_string(), None),
         }

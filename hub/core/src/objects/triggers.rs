@@ -188,7 +188,7 @@ pub async fn on_change(
             let users = users(tx, object, PipelineRole::Applier).await?;
             tx.enqueue(Queue::Applier, &users).await?;
         }
-        // By whose identities keys are unwrapped, and sources are fetched.
+        // By whose identities keys are unwrapped, and sources are fetched, also by the Secrets that it pulls with.
         KindId::ServiceAccount => {
             wake_rendered(tx, object).await?;
             let sources = users(tx, object, PipelineRole::Source).await?;
@@ -208,6 +208,8 @@ pub async fn on_change(
             tx.enqueue(Queue::Source, &sources).await?;
             let charts = tx.sources_by_sources(object.kind, &object.namespace, &object.name).await?;
             tx.enqueue(Queue::Source, &charts).await?;
+            let pulled = tx.sources_by_pull_secret(&object.namespace, &object.name).await?;
+            tx.enqueue(Queue::Source, &pulled).await?;
             if !sources.is_empty() {
                 wake_charts_without_dependencies(tx, &object.namespace).await?;
             }

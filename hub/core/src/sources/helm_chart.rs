@@ -2,11 +2,15 @@
 
 use std::sync::Arc;
 
-use roadstead_api::source::{HelmChartSpec, HelmRepositorySpec, ReconcileStrategy};
+use roadstead_api::source::{
+    HelmChartSpec, HelmChartVerification, HelmChartVerificationProvider, HelmRepositorySpec,
+    ReconcileStrategy,
+};
 use roadstead_api::{HelmChart, HelmRepository, KindId, SourceSpec};
 use roadstead_hub_store::{StoreError, Stored};
 use roadstead_model::{Reason, Revision};
 use roadstead_outbound::{Authority, Purpose};
+use roadstead_sources::git::TrustedKeys;
 use roadstead_sources::helm::{ChartOrigin, RevisionOf, ValuesFiles, build_metadata};
 use roadstead_sources::oci::{RegistryLogin, RegistryLogins};
 use roadstead_sources::{ChartFacts, Fetched, HelmChartRequest, OciRequest, Source};
@@ -15,7 +19,7 @@ use serde_json::Value;
 use crate::HubOptions;
 use crate::sources::charts::{OBSERVED_NAME, OBSERVED_VALUES, Origin, is_registry};
 use crate::sources::helm_repository::{bounds, login, server, way};
-use crate::sources::secrets::SourceSecrets;
+use crate::sources::secrets::{SourceSecret, SourceSecrets};
 use crate::sources::{Asked, SourceKind, oci};
 
 /// The kind.
@@ -51,12 +55,20 @@ impl SourceKind for HelmCharts {
         secrets: &SourceSecrets,
     ) -> Result<Vec<(&'static str, Value)>, StoreError> {
         let verify = stored.decode::<HelmChart>()?.spec.verify;
+        if let Some(Ok(keys)) = provenance(verify.as_ref(), secrets) {
+            return Ok(vec![(oci::KEYS, keys.digest().to_string().into())]);
+        }
+        let verify = verify.and_then(|verify| verify.of_artifact());
         Ok(oci::verdict(verify.as_ref(), "the chart", secrets))
     }
 
     fn unverifiable(&self, stored: &Stored, secrets: &SourceSecrets) -> Result<Option<String>, StoreError> {
         let spec = stored.decode::<HelmChart>()?.spec;
-        Ok(oci::verification(spec.verify.as_ref(), &spec.chart, secrets).and_then(Result::err))
+        if let Some(keys) = provenance(spec.verify.as_ref(), secrets) {
+            return Ok(keys.err());
+        }
+        let verify = spec.verify.and_then(|verify| verify.of_artifact());
+        Ok(oci::verification(verify.as_ref(), &spec.chart, secrets).and_then(Result::err))
     }
 
     fn source(&self, asked: Asked<'_>) -> Result<Result<Box<dyn Source>, String>, StoreError> {
@@ -73,6 +85,11 @@ impl SourceKind for HelmCharts {
                 named: format!("{kind} '{}'", origin.stored.name),
                 repositories: Arc::clone(&origin.repositories),
             }),
+        };
+        // Without anybody who is trusted nothing is fetched.
+        let provenance = match provenance(spec.verify.as_ref(), asked.secrets).transpose() {
+            Ok(provenance) => provenance,
+            Err(why) => return Ok(Err(why)),
         };
         Ok(of.map(|of| {
             let values = ValuesFiles {
@@ -91,6 +108,7 @@ impl SourceKind for HelmCharts {
                 chart: spec.chart,
                 version: spec.version.unwrap_or_default(),
                 values,
+                provenance,
                 bounds: bounds(asked.options, asked.spec, asked.most_bytes),
                 known_name: origin.noted.name.clone(),
                 is_settled: origin.is_settled(),
@@ -98,6 +116,30 @@ impl SourceKind for HelmCharts {
             Box::new(request) as Box<dyn Source>
         }))
     }
+}
+
+/// Whose keys are to have signed the chart's provenance, or why nobody's can have; none where that is not asked for.
+fn provenance(
+    verify: Option<&HelmChartVerification>,
+    secrets: &SourceSecrets,
+) -> Option<Result<TrustedKeys, String>> {
+    verify.filter(|verify| verify.provider == HelmChartVerificationProvider::Provenance)?;
+    let mut keys = TrustedKeys::default();
+    for (key, text) in secrets.signers.iter().flat_map(SourceSecret::texts) {
+        keys.add(key, &text);
+    }
+    let Some(secret) = &secrets.signers else {
+        let why =
+            "spec.verify.secretRef is not set: name a Secret with the OpenPGP public keys that are trusted";
+        return Some(Err(why.to_owned()));
+    };
+    Some(if keys.has_open_pgp() {
+        Ok(keys)
+    } else {
+        let why =
+            "has no OpenPGP public keys: want armoured ones (*.asc), as `gpg --armor --export` writes them";
+        Err(format!("public keys secret error: {}", secret.wrong(why)))
+    })
 }
 
 /// What an artifact is said to be.
@@ -126,7 +168,8 @@ fn of_repository(
         Ok(registry) => Box::new(registry),
         Err(why) => return Ok(Err(why)),
     };
-    match oci::verification(spec.verify.as_ref(), &spec.chart, asked.secrets).transpose() {
+    let verify = spec.verify.as_ref().and_then(HelmChartVerification::of_artifact);
+    match oci::verification(verify.as_ref(), &spec.chart, asked.secrets).transpose() {
         Ok(verify) => registry.verify = verify,
         Err(why) => return Ok(Err(why)),
     }

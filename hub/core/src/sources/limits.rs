@@ -1,5 +1,7 @@
 //! Rate limits of servers: where one says that it takes no more requests for a while, all sources that use the same credentials there wait.
 //!
+//! Limits of the GitHub API are kept beside the tokens of Apps (`crates/github-app`): they hold up nobody who needs none of it.
+//!
 //! Kept by each replica for itself, and in memory: another one, or this one after a restart, sends one request more and is told the same.
 
 use std::collections::HashMap;
@@ -67,6 +69,15 @@ impl Limits {
     }
 }
 
+/// Who takes no requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Limiter {
+    /// The source's server.
+    Server,
+    /// The API that gives out what to log in with, which is apart from all sources' servers.
+    Api,
+}
+
 /// When a source is fetched that waits until then.
 pub(super) fn again(source: &Stored, until: Timestamp) -> Timestamp {
     let spread = u64::try_from(SPREAD.as_millis()).unwrap_or(u64::MAX);
@@ -79,11 +90,16 @@ impl Sources {
     pub(super) async fn note_limit(
         &self,
         source: &Stored,
+        whose: Limiter,
         until: Timestamp,
         now: Timestamp,
     ) -> Result<(), crate::HubError> {
         let until = until.strftime("%Y-%m-%dT%H:%M:%SZ");
-        let message = format!("its server takes no more requests before {until}; it is fetched again then");
+        let whose = match whose {
+            Limiter::Server => "its server",
+            Limiter::Api => "the API of its GitHub App",
+        };
+        let message = format!("{whose} takes no more requests before {until}; it is fetched again then");
         let reason = Reason::RateLimited;
         let otherwise = failed(source.kind);
         self.write_source_status(source, |status, generation| {

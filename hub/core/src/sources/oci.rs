@@ -1,10 +1,7 @@
 //! OCIRepository: what its spec asks for, as a source.
 
 use roadstead_api::OciRepository;
-use roadstead_api::source::{
-    BucketProvider, OciLayerOperation, OciRepositorySpec, OciVerification, OciVerificationProvider,
-    OidcIdentity,
-};
+use roadstead_api::source::{OciLayerOperation, OciVerification, OciVerificationProvider, OidcIdentity};
 use roadstead_hub_store::{StoreError, Stored};
 use roadstead_model::{Reason, Revision};
 use roadstead_outbound::Purpose;
@@ -28,8 +25,8 @@ impl SourceKind for Oci {
         Reason::OCIArtifactPullFailed
     }
 
-    fn unsupported(&self, stored: &Stored) -> Result<Option<&'static str>, StoreError> {
-        Ok(unsupported(&stored.decode::<OciRepository>()?.spec))
+    fn unsupported(&self, _: &Stored) -> Result<Option<&'static str>, StoreError> {
+        Ok(None)
     }
 
     fn stored_message(&self, revision: &Revision) -> String {
@@ -101,13 +98,6 @@ impl SourceKind for Oci {
             Err(why) => Err(why),
         })
     }
-}
-
-/// The first field that this version cannot act on.
-fn unsupported(spec: &OciRepositorySpec) -> Option<&'static str> {
-    let is_of_cloud = spec.provider.is_some_and(|provider| provider != BucketProvider::Generic);
-    (spec.service_account_name.is_some() && !is_of_cloud)
-        .then_some("spec.serviceAccountName with spec.provider generic (its imagePullSecrets)")
 }
 
 /// What the status notes of whom is trusted.
@@ -183,6 +173,9 @@ fn keyless(verify: &OciVerification, secrets: &SourceSecrets) -> Result<Keyless,
 fn use_secrets(request: &mut OciRequest, secrets: &SourceSecrets) -> Result<(), String> {
     if let Some(secret) = &secrets.login {
         request.logins = logins(secret).map_err(|why| secret.wrong(&why))?;
+    }
+    for secret in &secrets.pull {
+        request.logins.extend(logins(secret).map_err(|why| secret.wrong(&why))?);
     }
     request.cloud = secrets.cloud();
     (request.ca, request.identity) = secrets.of_tls()?;

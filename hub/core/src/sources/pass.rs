@@ -20,6 +20,7 @@ use crate::objects::conditions::{self, READY, STALLED, SUSPENDED};
 use crate::objects::{quota, status, triggers};
 use crate::sources::charts::Origin;
 use crate::sources::includes::{self, IncludedArtifact};
+use crate::sources::limits::Limiter;
 use crate::sources::{
     Asked, Misfit, SourceKind, Sources, addresses, charts, failed, fetch, kind, limits, notes,
 };
@@ -227,7 +228,7 @@ impl Sources {
             origin.lend(&mut spec)?;
         }
         if let Some(until) = self.limits.until(&stored, &spec, now) {
-            self.note_limit(&stored, until, now).await?;
+            self.note_limit(&stored, Limiter::Server, until, now).await?;
             return Ok(FetchPlan::Nothing(limits::again(&stored, until)));
         }
         let grace = self.store.source_grace(uid, &spec.url, now).await?;
@@ -413,8 +414,14 @@ impl Sources {
         if let Err(error) = &outcome
             && let Some(until) = error.rate_limited_until()
         {
-            self.limits.note(&job.seen, &job.spec, until, now);
-            self.note_limit(&job.seen, until, now).await?;
+            let whose = if error.is_of_the_api() {
+                // It is noted where tokens are: whoever has one goes on.
+                Limiter::Api
+            } else {
+                self.limits.note(&job.seen, &job.spec, until, now);
+                Limiter::Server
+            };
+            self.note_limit(&job.seen, whose, until, now).await?;
             return Ok(limits::again(&job.seen, until));
         }
         if let Some(revision) = &job.pinned {

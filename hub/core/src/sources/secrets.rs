@@ -14,7 +14,7 @@ use crate::HubError;
 use crate::identity::AccessRules;
 use crate::identity::access::ALLOWED_HOSTS;
 use crate::sources::clouds::{AtCloud, Clouds};
-use crate::sources::{Sources, kind};
+use crate::sources::{Sources, kind, pull};
 
 /// Those that a spec names.
 #[derive(Default)]
@@ -33,6 +33,10 @@ pub(super) struct SourceSecrets {
     pub(super) sts: Option<SourceSecret>,
     /// Of `spec.sts.certSecretRef`.
     pub(super) sts_certificates: Option<SourceSecret>,
+    /// Of the `imagePullSecrets` of `spec.serviceAccountName`, in their order.
+    pub(super) pull: Vec<SourceSecret>,
+    /// The resource version of that account.
+    pub(super) account: i64,
     /// Who it is at its cloud.
     pub(super) cloud: Option<AtCloud>,
 }
@@ -59,6 +63,8 @@ impl SourceSecrets {
         ];
         let mut versions = all.map(|secret| secret.as_ref().map_or(0, |secret| secret.version)).to_vec();
         versions.push(self.cloud.as_ref().map_or(0, |cloud| cloud.version));
+        versions.push(self.account);
+        versions.extend(self.pull.iter().map(|secret| secret.version));
         versions
     }
 }
@@ -255,6 +261,12 @@ impl SecretReader<'_> {
                 return Ok(Err((Reason::AccessDenied, why)));
             }
             *place = Some(secret);
+        }
+        if whose.kind == KindId::OciRepository {
+            match pull::of_account(self, whose, &spec.url).await? {
+                Ok((account, pull)) => (all.account, all.pull) = (account, pull),
+                Err(why) => return Ok(Err(why)),
+            }
         }
         // What a chart is packed of is here.
         if whose.uid == stored.uid || whose.kind == KindId::HelmRepository {

@@ -8,6 +8,7 @@ mod includes;
 mod layouts;
 mod notify;
 mod pace;
+mod pull_secrets;
 mod quotas;
 mod references;
 mod schedule;

@@ -6,6 +6,7 @@
 use roadstead_model::Digest;
 use serde::{Deserialize, Serialize};
 
+use super::open_pgp::{Over, Payload};
 use super::payload::{Format, Signed};
 use super::{open_pgp, ssh};
 
@@ -64,11 +65,26 @@ impl TrustedKeys {
         let start = signature.iter().position(|byte| !byte.is_ascii_whitespace()).unwrap_or_default();
         let text = std::str::from_utf8(&signature[start..]).map_err(|_| "its signature is not text")?;
         match Format::of(text.as_bytes()) {
-            Some(Format::OpenPgp) => open_pgp::verify(text, &signed.payload, &self.open_pgp(), now),
+            Some(Format::OpenPgp) => {
+                let payload = Payload { over: Over::Bytes, bytes: &signed.payload };
+                open_pgp::verify(text, &payload, &self.open_pgp(), now)
+            }
             Some(Format::Ssh) => ssh::verify(text, &signed.payload, &self.ssh()),
             Some(Format::X509) => Err("its signature is an X.509 one, which is not supported".to_owned()),
             None => Err("its signature is neither an OpenPGP nor an SSH one".to_owned()),
         }
+    }
+
+    /// The same of an OpenPGP signature over text, of which the lines end with CRLF.
+    pub(crate) fn verify_text(&self, signature: &str, text: &str, now: u64) -> Result<String, String> {
+        let payload = Payload { over: Over::Text, bytes: text.as_bytes() };
+        open_pgp::verify(signature, &payload, &self.open_pgp(), now)
+    }
+
+    /// Whether there is an OpenPGP key among them.
+    #[must_use]
+    pub fn has_open_pgp(&self) -> bool {
+        !self.open_pgp().is_empty()
     }
 
     fn open_pgp(&self) -> Vec<&str> {

@@ -209,7 +209,7 @@ pub(super) fn told(
 }
 
 /// Seconds since 1970.
-pub(super) fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     // Before that, no key is valid yet.
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

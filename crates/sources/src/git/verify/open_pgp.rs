@@ -16,8 +16,23 @@ const MOST_KEYS: usize = 1_000;
 /// By how much a signer's clock may be ahead.
 const AHEAD: u64 = 3_600;
 
+/// What a signature is over: one over text says nothing of the same bytes as an object, nor the reverse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Over {
+    /// Bytes.
+    Bytes,
+    /// Text, with CRLF at the ends of its lines.
+    Text,
+}
+
+/// What is said to be signed, and how.
+pub(super) struct Payload<'a> {
+    pub(super) over: Over,
+    pub(super) bytes: &'a [u8],
+}
+
 /// Whether one of the keys made this signature and may: its primary key's id, or why not.
-pub(super) fn verify(text: &str, payload: &[u8], blocks: &[&str], now: u64) -> Result<String, String> {
+pub(super) fn verify(text: &str, payload: &Payload<'_>, blocks: &[&str], now: u64) -> Result<String, String> {
     if text.starts_with("-----BEGIN PGP MESSAGE-----") {
         return Err("what it has is an OpenPGP message, and no signature".to_owned());
     }
@@ -85,12 +100,16 @@ fn id(key: &SignedPublicKey) -> String {
 
 fn by_any(
     signature: &Signature,
-    payload: &[u8],
+    payload: &Payload<'_>,
     keys: &[SignedPublicKey],
     now: u64,
 ) -> Result<String, String> {
-    if signature.typ() != Some(SignatureType::Binary) {
-        return Err("its OpenPGP signature is not one over bytes".to_owned());
+    let (of_type, named) = match payload.over {
+        Over::Bytes => (SignatureType::Binary, "bytes"),
+        Over::Text => (SignatureType::Text, "text"),
+    };
+    if signature.typ() != Some(of_type) {
+        return Err(format!("its OpenPGP signature is not one over {named}"));
     }
     if !signature.hash_alg().is_some_and(is_safe) {
         return Err("its OpenPGP signature is made with a hash that is not safe any more".to_owned());
@@ -105,10 +124,10 @@ fn by_any(
                     .map_err(|why| format!("it was signed by OpenPGP key '{name}': {why}"))
             })
         };
-        let primary = signature.verify(&key.primary_key, payload).is_ok();
+        let primary = signature.verify(&key.primary_key, payload.bytes).is_ok();
         let mut made = made_by(primary, &|| primary_may_sign(key, now));
         for subkey in &key.public_subkeys {
-            let by_subkey = made.is_none() && signature.verify(&subkey.key, payload).is_ok();
+            let by_subkey = made.is_none() && signature.verify(&subkey.key, payload.bytes).is_ok();
             made = made.or_else(|| made_by(by_subkey, &|| subkey_may_sign(key, subkey, now)));
         }
         match made {

@@ -28,7 +28,7 @@ impl Metadata {
         Self::parse(&whole(part, CHART_YAML)?).map_err(NotRead::Bad)
     }
 
-    fn parse(bytes: &[u8]) -> Result<Self, String> {
+    pub(in crate::helm) fn parse(bytes: &[u8]) -> Result<Self, String> {
         let map = map(bytes).map_err(|why| format!("cannot load {CHART_YAML}: {why}"))?;
         let text = |field: &str| match map.get(field) {
             None | Some(Value::Null(_)) => Ok(String::new()),
@@ -78,9 +78,18 @@ pub(super) fn map_of(part: &Part, name: &str) -> Result<Map, NotRead> {
     map(&whole(part, name)?).map_err(|why| NotRead::Bad(format!("cannot load {name}: {why}")))
 }
 
-/// Reads a mapping of anyone's.
+/// Reads a mapping of anyone's, as Helm does.
 fn map(bytes: &[u8]) -> Result<Map, String> {
-    let documents = read_documents(bytes, Dialect::Kustomization, &Limits::within(MEMORY));
+    map_in(bytes, Dialect::Kustomization)
+}
+
+/// Reads a mapping that has each key once.
+pub(in crate::helm) fn strict_map(bytes: &[u8]) -> Result<Map, String> {
+    map_in(bytes, Dialect::Object)
+}
+
+fn map_in(bytes: &[u8], dialect: Dialect) -> Result<Map, String> {
+    let documents = read_documents(bytes, dialect, &Limits::within(MEMORY));
     match documents.map_err(|error| error.to_string())?.pop().map(|document| document.value) {
         Some(Value::Map(map)) => Ok(map),
         None | Some(Value::Null(_)) => Ok(Map::new()),

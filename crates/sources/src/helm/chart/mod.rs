@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicBool;
 
 pub(super) use dependencies::{Adding, Dependency, MOST as MOST_DEPENDENCIES};
 pub(super) use folder::{Found, Source};
-pub(super) use metadata::{Metadata, check_name};
+pub(super) use metadata::{Metadata, check_name, strict_map};
 pub(super) use package::package;
 pub(super) use values::Values;
 
