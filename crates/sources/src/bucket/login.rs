@@ -12,6 +12,7 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use jiff::Timestamp;
 use roadstead_cloud::{CloudIdentity, StoreLogin};
 use roadstead_outbound::{Client, Secret, secret_header};
+use roadstead_s3::xml;
 use roadstead_signing::{AwsKeys, GoogleAccount, azure_assertion};
 use serde::Deserialize;
 use url::Url;
@@ -24,7 +25,6 @@ use super::place::Place;
 use super::request::{AzureProof, BucketLogin, BucketRequest, GoogleKey, LdapLogin};
 use super::sign::Signer;
 use super::wire::{AGENT, client, unreachable};
-use super::xml;
 use crate::attempt::{Stop, shown_url};
 
 /// Bytes of a token service's answer.
