@@ -41,7 +41,7 @@ type Row = (Vec<u8>, String, time::OffsetDateTime, i64);
 
 /// What is read of one, whose bytes are where this hub looks.
 const ARTIFACT: &str = "a.digest, a.asked, a.since, b.size FROM source_artifact a JOIN blob b USING (digest)
-     WHERE a.source = $1 AND b.size > 0 AND (b.object IS NULL OR $3)";
+     WHERE a.source = $1 AND b.size > 0 AND (b.object_name IS NULL OR $3)";
 
 fn source_artifact(what: &'static str, row: Option<Row>) -> Result<Option<SourceArtifact>, StoreError> {
     let Some((digest, revision, stored, bytes)) = row else { return Ok(None) };

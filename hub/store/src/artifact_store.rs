@@ -152,8 +152,8 @@ impl Store {
         let size = i64::try_from(sealed.len()).unwrap_or(i64::MAX);
         store.bucket.put(&store.name(&object), sealed).await.map_err(failed)?;
         let kept: Option<String> = sqlx::query_scalar(
-            "INSERT INTO blob (digest, size, sealed, created_at, used_at, object, object_key) VALUES ($1, $2, true, $3, $3, $4, $5)
-             ON CONFLICT (digest) DO UPDATE SET used_at = $3 RETURNING object",
+            "INSERT INTO blob (digest, size, sealed, created_at, used_at, object_name, object_key) VALUES ($1, $2, true, $3, $3, $4, $5)
+             ON CONFLICT (digest) DO UPDATE SET used_at = $3 RETURNING object_name",
         )
         .bind(digest.as_bytes().as_slice())
         .bind(size)
@@ -210,7 +210,7 @@ impl Store {
     ) -> Result<Option<Vec<u8>>, StoreError> {
         let what = "drop an artifact that is lost";
         let mut tx = self.begin().await?;
-        let gone = sqlx::query("DELETE FROM blob WHERE digest = $1 AND object = $2")
+        let gone = sqlx::query("DELETE FROM blob WHERE digest = $1 AND object_name = $2")
             .bind(digest.as_bytes().as_slice())
             .bind(object)
             .execute(&mut *tx.inner)
@@ -318,7 +318,7 @@ impl Store {
             .collect();
         let leftovers: Vec<String> = sqlx::query_scalar(
             "SELECT name FROM unnest($1::text[]) AS listed (name)
-             WHERE NOT EXISTS (SELECT FROM blob WHERE object = listed.name)",
+             WHERE NOT EXISTS (SELECT FROM blob WHERE object_name = listed.name)",
         )
         .bind(old)
         .fetch_all(&self.pool)

@@ -153,8 +153,8 @@ impl Store {
         let size = i64::try_from(stored.len()).unwrap_or(i64::MAX);
         let fresh = sqlx::query(
             "INSERT INTO blob (digest, size, sealed, created_at, used_at) VALUES ($1, $2, $3, $4, $4)
-             ON CONFLICT (digest) DO UPDATE SET size = $2, sealed = $3, used_at = $4, object = NULL, object_key = NULL
-             WHERE $5 AND blob.object IS NOT NULL",
+             ON CONFLICT (digest) DO UPDATE SET size = $2, sealed = $3, used_at = $4, object_name = NULL, object_key = NULL
+             WHERE $5 AND blob.object_name IS NOT NULL",
         )
         .bind(digest.as_bytes().as_slice())
         .bind(size)
@@ -198,12 +198,12 @@ impl Store {
         sqlx::query(
             "WITH kept AS (INSERT INTO blob (digest, size, sealed, created_at, used_at) VALUES ($1, $2, $3, $4, $4)
                            ON CONFLICT (digest) DO UPDATE SET used_at = $4,
-                               size = CASE WHEN $6 AND blob.object IS NOT NULL THEN $2 ELSE blob.size END,
-                               object = CASE WHEN $6 THEN NULL ELSE blob.object END,
+                               size = CASE WHEN $6 AND blob.object_name IS NOT NULL THEN $2 ELSE blob.size END,
+                               object_name = CASE WHEN $6 THEN NULL ELSE blob.object_name END,
                                object_key = CASE WHEN $6 THEN NULL ELSE blob.object_key END
-                           RETURNING digest, size, sealed, object)
+                           RETURNING digest, size, sealed, object_name)
              INSERT INTO blob_chunk (digest, part, data)
-                 SELECT digest, 0, $5 FROM kept WHERE size = $2 AND sealed = $3 AND object IS NULL
+                 SELECT digest, 0, $5 FROM kept WHERE size = $2 AND sealed = $3 AND object_name IS NULL
              ON CONFLICT (digest, part) DO NOTHING",
         )
         .bind(digest.as_bytes().as_slice())
@@ -253,7 +253,7 @@ impl Store {
         let what = "read a blob";
         type Head = (i64, bool, Option<String>, Option<Vec<u8>>);
         let head: Option<Head> =
-            sqlx::query_as("SELECT size, sealed, object, object_key FROM blob WHERE digest = $1")
+            sqlx::query_as("SELECT size, sealed, object_name, object_key FROM blob WHERE digest = $1")
                 .bind(digest.as_bytes().as_slice())
                 .fetch_optional(&self.pool)
                 .await
@@ -310,7 +310,7 @@ impl Store {
     pub async fn has_blob(&self, digest: Digest) -> Result<bool, StoreError> {
         // What is where this hub does not look is not there.
         let sql =
-            "SELECT EXISTS (SELECT FROM blob WHERE digest = $1 AND size > 0 AND (object IS NULL OR $2))";
+            "SELECT EXISTS (SELECT FROM blob WHERE digest = $1 AND size > 0 AND (object_name IS NULL OR $2))";
         sqlx::query_scalar(sql)
             .bind(digest.as_bytes().as_slice())
             .bind(self.artifacts.is_some())
@@ -519,7 +519,7 @@ impl Store {
             "WITH forgotten AS (DELETE FROM build_cache WHERE used_at < $1)
              DELETE FROM blob WHERE used_at < CASE
                  WHEN digest IN (SELECT digest FROM source_artifact WHERE digest IS NOT NULL) THEN $2 ELSE $1 END
-               AND {UNUSED} RETURNING object"
+               AND {UNUSED} RETURNING object_name"
         )))
         .bind(to_sql(before))
         .bind(to_sql(artifacts))
@@ -547,7 +547,7 @@ impl Store {
                  SELECT digest, row_number() OVER (PARTITION BY source ORDER BY since DESC) AS place
                  FROM source_artifact WHERE digest IS NOT NULL),
              beyond AS (SELECT digest FROM ranked GROUP BY digest HAVING min(place) > $1)
-             DELETE FROM blob USING beyond WHERE blob.digest = beyond.digest AND used_at < $2 AND {UNUSED} RETURNING blob.object"
+             DELETE FROM blob USING beyond WHERE blob.digest = beyond.digest AND used_at < $2 AND {UNUSED} RETURNING blob.object_name"
         )))
         .bind(most)
         .bind(to_sql(before))

@@ -43,7 +43,7 @@ async fn count(fleet: &Fleet, sql: &'static str) -> Result<i64> {
 /// Parts of artifacts in the database.
 const IN_DATABASE: &str = "SELECT count(*) FROM blob_chunk WHERE digest IN (SELECT digest FROM source_artifact WHERE digest IS NOT NULL)";
 /// Artifacts of sources that are in the object store.
-const IN_STORE: &str = "SELECT count(*) FROM blob WHERE object IS NOT NULL";
+const IN_STORE: &str = "SELECT count(*) FROM blob WHERE object_name IS NOT NULL";
 
 /// The newest artifact of GitRepository `app`, as the administrator of a hub gets it; or a part of it.
 async fn artifact(kubectl: &Kubectl, range: Option<&str>) -> Result<(StatusCode, Vec<u8>)> {
@@ -101,7 +101,7 @@ async fn artifacts_are_in_a_real_object_store_and_come_back_when_they_are_lost()
 
     // It is deleted from the bucket by somebody.
     let mut database = fleet.setup.database().connect().await?;
-    let key = "SELECT 'hub/' || artifact_store.id || '/' || object FROM blob, artifact_store WHERE object IS NOT NULL";
+    let key = "SELECT 'hub/' || artifact_store.id || '/' || object_name FROM blob, artifact_store WHERE object_name IS NOT NULL";
     let key: String = sqlx::query_scalar(key).fetch_one(&mut database).await?;
     store.remove("artifacts", &key).await?;
     let (status, said) = artifact(fleet.kubectl(), None).await?;
@@ -112,7 +112,7 @@ async fn artifacts_are_in_a_real_object_store_and_come_back_when_they_are_lost()
     ensure!(fleet.hub.logs().contains("the artifact store has lost an artifact"));
 
     // And before it is built of.
-    let key = "SELECT 'hub/' || artifact_store.id || '/' || object FROM blob, artifact_store WHERE object IS NOT NULL";
+    let key = "SELECT 'hub/' || artifact_store.id || '/' || object_name FROM blob, artifact_store WHERE object_name IS NOT NULL";
     let key: String = sqlx::query_scalar(key).fetch_one(&mut database).await?;
     store.remove("artifacts", &key).await?;
     sqlx::query("DELETE FROM build_cache").execute(&mut database).await?;
@@ -166,7 +166,7 @@ async fn a_store_that_is_away_holds_up_fetches_alone_and_what_a_dead_hub_left_is
     .await?;
     let Fleet { agent, mut hub, git, cluster, setup } = fleet;
     hub.kill9().await?;
-    let kept: String = sqlx::query_scalar("SELECT object FROM blob WHERE object IS NOT NULL")
+    let kept: String = sqlx::query_scalar("SELECT object_name FROM blob WHERE object_name IS NOT NULL")
         .fetch_one(&mut setup.database().connect().await?)
         .await?;
     let leftover = store.keys().into_iter().find(|key| !key.ends_with(&kept)).context("a leftover")?;
