@@ -13,6 +13,7 @@ use roadstead_model::guard::DEFAULT_MAX_PERCENT;
 use roadstead_model::{GoDuration, Guard, GuardMode};
 use url::Url;
 
+use crate::artifacts::ArtifactArgs;
 use crate::clouds::CloudArgs;
 use crate::clusters::ClusterArgs;
 use crate::limits::LimitArgs;
@@ -101,6 +102,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     pub(crate) clouds: CloudArgs,
+
+    #[command(flatten)]
+    pub(crate) artifacts: ArtifactArgs,
 
     #[command(flatten)]
     pub(crate) wrapping: WrappingArgs,

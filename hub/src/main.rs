@@ -1,6 +1,7 @@
 //! `roadstead-hub`: the control plane. This is where its parts are put together, and where it starts and ends.
 
 mod args;
+mod artifacts;
 mod authentication;
 mod clouds;
 mod clusters;

@@ -151,6 +151,7 @@ async fn serve(
     let store = Store::open_over(url, database::transport(&args.database), sealer, args.database_connections)
         .await
         .context("open the database")?;
+    let store = args.artifacts.open(store, &args.network.allow).await?;
     if args.restored {
         store.begin_epoch().await.context("begin a new epoch of the restored database")?;
         tracing::info!("the database counts as restored: watches and pages from before are refused");

@@ -63,14 +63,20 @@ async fn parts(api: &Api, probe: Probe) -> Vec<(&'static str, Standing)> {
     parts
 }
 
+/// Parts that do not count for the whole.
+fn told_only(api: &Api, probe: Probe) -> Vec<(&'static str, Standing)> {
+    if probe == Probe::Ready { api.hub.readiness.told_only() } else { Vec::new() }
+}
+
 async fn of_all(api: &Api, name: &str, probe: Probe, uri: &Uri) -> Response {
     let asked = Asked::of(uri);
-    let (passed, text) = told(name, &parts(api, probe).await, &asked);
+    let (passed, text) = told(name, &parts(api, probe).await, &told_only(api, probe), &asked);
     answer(passed, text)
 }
 
 async fn of_one(api: &Api, probe: Probe, name: &str) -> Response {
-    match parts(api, probe).await.into_iter().find(|(part, _)| *part == name) {
+    let mut all = parts(api, probe).await.into_iter().chain(told_only(api, probe));
+    match all.find(|(part, _)| *part == name) {
         None => {
             (StatusCode::NOT_FOUND, "part not found; ?verbose lists those that there are\n").into_response()
         }
@@ -80,7 +86,12 @@ async fn of_one(api: &Api, probe: Probe, name: &str) -> Response {
 }
 
 /// Whether all is well, and what is said.
-fn told(name: &str, parts: &[(&'static str, Standing)], asked: &Asked) -> (bool, String) {
+fn told(
+    name: &str,
+    parts: &[(&'static str, Standing)],
+    told_only: &[(&'static str, Standing)],
+    asked: &Asked,
+) -> (bool, String) {
     let is_excluded = |part: &str| asked.exclude.iter().any(|exclude| exclude == part);
     let passed = parts.iter().all(|(part, standing)| standing.is_none() || is_excluded(part));
     if passed && !asked.is_verbose {
@@ -96,7 +107,14 @@ fn told(name: &str, parts: &[(&'static str, Standing)], asked: &Asked) -> (bool,
             _ => Ok(()),
         };
     }
-    let is_known = |exclude: &&String| parts.iter().any(|(part, _)| part == *exclude);
+    for (part, standing) in told_only.iter().filter(|_| asked.is_verbose) {
+        let _ = match standing {
+            _ if is_excluded(part) => writeln!(text, "[+]{part} excluded: ok"),
+            Some(why) => writeln!(text, "[!]{part} does not count, and fails: {why}"),
+            None => writeln!(text, "[+]{part} ok"),
+        };
+    }
+    let is_known = |exclude: &&String| parts.iter().chain(told_only).any(|(part, _)| part == *exclude);
     if asked.is_verbose && !asked.exclude.iter().all(|exclude| is_known(&exclude)) {
         text.push_str("warn: some of what is to be excluded is not a part\n");
     }
@@ -118,7 +136,7 @@ mod tests {
 
     fn text(query: &str, parts: &[(&'static str, Standing)]) -> (bool, String) {
         let uri = format!("/readyz?{query}").parse().unwrap();
-        told("readyz", parts, &Asked::of(&uri))
+        told("readyz", parts, &[], &Asked::of(&uri))
     }
 
     #[test]
@@ -141,5 +159,22 @@ mod tests {
             unknown,
             "[+]ping ok\n[+]database ok\nwarn: some of what is to be excluded is not a part\nreadyz check passed\n"
         );
+    }
+    #[test]
+    fn a_part_that_does_not_count_is_told_of_where_all_are() {
+        let well = [("ping", None)];
+        let told = |query: &str, standing: Standing| {
+            let uri = format!("/readyz?{query}").parse().unwrap();
+            told("readyz", &well, &[("artifact-store", standing)], &Asked::of(&uri))
+        };
+        let away = || Some("it is away".to_owned());
+        assert_eq!(told("", away()), (true, "ok".to_owned()));
+        let verbose =
+            "[+]ping ok\n[!]artifact-store does not count, and fails: it is away\nreadyz check passed\n";
+        assert_eq!(told("verbose", away()), (true, verbose.to_owned()));
+        let excluded = "[+]ping ok\n[+]artifact-store excluded: ok\nreadyz check passed\n";
+        assert_eq!(told("verbose&exclude=artifact-store", away()), (true, excluded.to_owned()));
+        let ok = "[+]ping ok\n[+]artifact-store ok\nreadyz check passed\n";
+        assert_eq!(told("verbose", None), (true, ok.to_owned()));
     }
 }

@@ -89,10 +89,20 @@ pub enum HubError {
     Timeout(String),
     /// The database failed.
     #[error("the hub's database failed")]
-    Store(#[from] StoreError),
+    Store(#[source] StoreError),
     /// Something that ought not to happen.
     #[error("{0}")]
     Internal(String),
+}
+
+impl From<StoreError> for HubError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            // As good as soon as it is back, and nothing is wrong with the database.
+            error @ StoreError::ArtifactStore(_) => Self::Unavailable(error.to_string()),
+            other => Self::Store(other),
+        }
+    }
 }
 
 impl From<BodyError> for HubError {

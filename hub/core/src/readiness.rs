@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use roadstead_hub_store::Store;
+use roadstead_hub_store::{ArtifactStore, Store};
 use tokio::time::{Instant, timeout};
 
 use crate::context::Context;
@@ -17,6 +17,9 @@ pub const CONTROLLERS: &str = "controllers";
 pub const AUDIT_SEALER: &str = "audit-sealer";
 /// The agents' link.
 pub const LINK: &str = "link";
+
+/// The object store with the artifacts, where there is one.
+pub const ARTIFACT_STORE: &str = "artifact-store";
 
 /// What is known of the schema is taken to be so for this long.
 const FRESH: Duration = Duration::from_secs(10);
@@ -104,6 +107,17 @@ impl Readiness {
             parts.iter().filter(|(part, _)| asked(part)).map(|(part, pieces)| (*part, told(pieces, now))),
         );
         all
+    }
+
+    /// Parts that are told of and count for nothing: what does not work without them is tried again, and all replicas have the same of them, so
+    /// that none would be left to serve what works.
+    #[must_use]
+    pub fn told_only(&self) -> Vec<(&'static str, Standing)> {
+        let artifacts = self.store.artifact_store();
+        let lost = |artifacts: &ArtifactStore| {
+            artifacts.outage().map(|_| "it is of no use at the moment".to_owned())
+        };
+        artifacts.map(|artifacts| (ARTIFACT_STORE, lost(artifacts))).into_iter().collect()
     }
 
     /// Whether the schema is what this version needs: a database may have been put back to what it was before.

@@ -52,6 +52,7 @@ impl Hub {
         let artifacts = self.now() - age.max(IN_USE);
         self.context.store.drop_unused_blobs(self.now() - KEPT_BLOBS, artifacts).await?;
         self.context.store.trim_artifacts(i64::from(most), self.now() - IN_USE).await?;
+        Box::pin(self.context.store.sweep_artifacts(self.now())).await?;
         self.objects.compact_changes(KEPT_CHANGES, KEPT_CHANGES_AT_LEAST).await?;
         Ok(())
     }

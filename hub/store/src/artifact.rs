@@ -39,9 +39,9 @@ pub struct SourceArtifact {
 
 type Row = (Vec<u8>, String, time::OffsetDateTime, i64);
 
-/// What is read of one.
+/// What is read of one, whose bytes are where this hub looks.
 const ARTIFACT: &str = "a.digest, a.asked, a.since, b.size FROM source_artifact a JOIN blob b USING (digest)
-     WHERE a.source = $1 AND b.size > 0";
+     WHERE a.source = $1 AND b.size > 0 AND (b.object_name IS NULL OR $3)";
 
 fn source_artifact(what: &'static str, row: Option<Row>) -> Result<Option<SourceArtifact>, StoreError> {
     let Some((digest, revision, stored, bytes)) = row else { return Ok(None) };
@@ -79,6 +79,7 @@ impl Store {
         let sql = format!("SELECT {ARTIFACT} AND a.digest = $2 ORDER BY a.since DESC LIMIT 1");
         let query =
             sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(source.0).bind(digest.as_bytes().as_slice());
+        let query = query.bind(self.artifacts.is_some());
         source_artifact(what, query.fetch_optional(&self.pool).await.map_err(StoreError::query(what))?)
     }
 
@@ -94,6 +95,7 @@ impl Store {
         let what = "look up an artifact by its revision";
         let sql = format!("SELECT {ARTIFACT} AND a.revision = $2");
         let query = sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(source.0).bind(key(revision));
+        let query = query.bind(self.artifacts.is_some());
         source_artifact(what, query.fetch_optional(&self.pool).await.map_err(StoreError::query(what))?)
     }
 
@@ -109,6 +111,7 @@ impl Store {
         let what = "look up an artifact by its time";
         let sql = format!("SELECT {ARTIFACT} AND a.since <= $2 ORDER BY a.since DESC LIMIT 1");
         let query = sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(source.0).bind(to_sql(at));
+        let query = query.bind(self.artifacts.is_some());
         source_artifact(what, query.fetch_optional(&self.pool).await.map_err(StoreError::query(what))?)
     }
 

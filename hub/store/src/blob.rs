@@ -5,6 +5,7 @@ use roadstead_api::{KindId, RUNNING_BUILDS};
 use roadstead_model::{Digest, ResourceUid};
 use sqlx::AssertSqlSafe;
 
+use crate::artifact_store::Object;
 use crate::build_turn::{BuildQuota, MOST_QUOTAS};
 use crate::time::to_sql;
 use crate::{Store, StoreError};
@@ -152,12 +153,14 @@ impl Store {
         let size = i64::try_from(stored.len()).unwrap_or(i64::MAX);
         let fresh = sqlx::query(
             "INSERT INTO blob (digest, size, sealed, created_at, used_at) VALUES ($1, $2, $3, $4, $4)
-             ON CONFLICT (digest) DO NOTHING",
+             ON CONFLICT (digest) DO UPDATE SET size = $2, sealed = $3, used_at = $4, object_name = NULL, object_key = NULL
+             WHERE $5 AND blob.object_name IS NOT NULL",
         )
         .bind(digest.as_bytes().as_slice())
         .bind(size)
         .bind(at_rest == AtRest::Sealed)
         .bind(to_sql(now))
+        .bind(self.artifacts.is_none())
         .execute(&mut *tx)
         .await
         .map_err(StoreError::query("store a blob"))?
@@ -191,11 +194,16 @@ impl Store {
         at_rest: AtRest,
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        // A blob that is there has its chunks, which were committed with it.
+        // A blob that is there has its chunks, which were committed with it; unless it is in an object store that this hub is not told of.
         sqlx::query(
             "WITH kept AS (INSERT INTO blob (digest, size, sealed, created_at, used_at) VALUES ($1, $2, $3, $4, $4)
-                           ON CONFLICT (digest) DO UPDATE SET used_at = $4 RETURNING digest, size, sealed)
-             INSERT INTO blob_chunk (digest, part, data) SELECT digest, 0, $5 FROM kept WHERE size = $2 AND sealed = $3
+                           ON CONFLICT (digest) DO UPDATE SET used_at = $4,
+                               size = CASE WHEN $6 AND blob.object_name IS NOT NULL THEN $2 ELSE blob.size END,
+                               object_name = CASE WHEN $6 THEN NULL ELSE blob.object_name END,
+                               object_key = CASE WHEN $6 THEN NULL ELSE blob.object_key END
+                           RETURNING digest, size, sealed, object_name)
+             INSERT INTO blob_chunk (digest, part, data)
+                 SELECT digest, 0, $5 FROM kept WHERE size = $2 AND sealed = $3 AND object_name IS NULL
              ON CONFLICT (digest, part) DO NOTHING",
         )
         .bind(digest.as_bytes().as_slice())
@@ -203,6 +211,7 @@ impl Store {
         .bind(at_rest == AtRest::Sealed)
         .bind(to_sql(now))
         .bind(stored)
+        .bind(self.artifacts.is_none())
         .execute(&self.pool)
         .await
         .map_err(StoreError::query("store a small blob"))?;
@@ -229,7 +238,7 @@ impl Store {
     /// The bytes of a blob; none where it is not, or no longer, stored.
     ///
     /// # Errors
-    /// Where the database refuses, or the stored bytes are not whole.
+    /// Where the database refuses, or the stored bytes are not whole; [`StoreError::ArtifactStore`].
     pub async fn blob(&self, digest: Digest) -> Result<Option<Vec<u8>>, StoreError> {
         // A rekey may have replaced it between two of its parts; it does so once for each key.
         match self.blob_at_once(digest).await {
@@ -242,12 +251,18 @@ impl Store {
 
     async fn blob_at_once(&self, digest: Digest) -> Result<Option<Vec<u8>>, StoreError> {
         let what = "read a blob";
-        let head: Option<(i64, bool)> = sqlx::query_as("SELECT size, sealed FROM blob WHERE digest = $1")
-            .bind(digest.as_bytes().as_slice())
-            .fetch_optional(&self.pool)
-            .await
-            .map_err(StoreError::query(what))?;
-        let Some((size, sealed)) = head else { return Ok(None) };
+        type Head = (i64, bool, Option<String>, Option<Vec<u8>>);
+        let head: Option<Head> =
+            sqlx::query_as("SELECT size, sealed, object_name, object_key FROM blob WHERE digest = $1")
+                .bind(digest.as_bytes().as_slice())
+                .fetch_optional(&self.pool)
+                .await
+                .map_err(StoreError::query(what))?;
+        let Some((size, sealed, name, key)) = head else { return Ok(None) };
+        if let (Some(name), Some(key)) = (name, key) {
+            let bytes = u64::try_from(size).unwrap_or_default();
+            return Box::pin(self.read_object(digest, bytes, Object { name, key })).await;
+        }
         let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
         // A few at a time: no more than one copy of it is ever in memory.
         for first in (0_i32..).step_by(READ_AT_ONCE) {
@@ -293,8 +308,12 @@ impl Store {
     /// # Errors
     /// Where the database refuses.
     pub async fn has_blob(&self, digest: Digest) -> Result<bool, StoreError> {
-        sqlx::query_scalar("SELECT EXISTS (SELECT FROM blob WHERE digest = $1 AND size > 0)")
+        // What is where this hub does not look is not there.
+        let sql =
+            "SELECT EXISTS (SELECT FROM blob WHERE digest = $1 AND size > 0 AND (object_name IS NULL OR $2))";
+        sqlx::query_scalar(sql)
             .bind(digest.as_bytes().as_slice())
+            .bind(self.artifacts.is_some())
             .fetch_one(&self.pool)
             .await
             .map_err(StoreError::query("look for a blob"))
@@ -496,18 +515,25 @@ impl Store {
         before: Timestamp,
         artifacts: Timestamp,
     ) -> Result<u64, StoreError> {
-        let dropped = sqlx::query(AssertSqlSafe(format!(
+        let dropped: Vec<Option<String>> = sqlx::query_scalar(AssertSqlSafe(format!(
             "WITH forgotten AS (DELETE FROM build_cache WHERE used_at < $1)
              DELETE FROM blob WHERE used_at < CASE
                  WHEN digest IN (SELECT digest FROM source_artifact WHERE digest IS NOT NULL) THEN $2 ELSE $1 END
-               AND {UNUSED}"
+               AND {UNUSED} RETURNING object_name"
         )))
         .bind(to_sql(before))
         .bind(to_sql(artifacts))
-        .execute(&self.pool)
+        .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query("drop unused blobs"))?;
-        Ok(dropped.rows_affected())
+        Ok(self.are_dropped(dropped).await)
+    }
+
+    /// Removes what dropped rows had in an object store. Gives how many rows there were.
+    async fn are_dropped(&self, rows: Vec<Option<String>>) -> u64 {
+        let count = rows.len() as u64;
+        Box::pin(self.remove_objects(rows.into_iter().flatten().collect())).await;
+        count
     }
 
     /// Drops the artifacts of sources beyond so many of each, the newest first, that were last used before `before`: who took one before it
@@ -516,19 +542,19 @@ impl Store {
     /// # Errors
     /// Where the database refuses.
     pub async fn trim_artifacts(&self, most: i64, before: Timestamp) -> Result<u64, StoreError> {
-        let dropped = sqlx::query(AssertSqlSafe(format!(
+        let dropped: Vec<Option<String>> = sqlx::query_scalar(AssertSqlSafe(format!(
             "WITH ranked AS (
                  SELECT digest, row_number() OVER (PARTITION BY source ORDER BY since DESC) AS place
                  FROM source_artifact WHERE digest IS NOT NULL),
              beyond AS (SELECT digest FROM ranked GROUP BY digest HAVING min(place) > $1)
-             DELETE FROM blob USING beyond WHERE blob.digest = beyond.digest AND used_at < $2 AND {UNUSED}"
+             DELETE FROM blob USING beyond WHERE blob.digest = beyond.digest AND used_at < $2 AND {UNUSED} RETURNING blob.object_name"
         )))
         .bind(most)
         .bind(to_sql(before))
-        .execute(&self.pool)
+        .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query("drop artifacts that are too many"))?;
-        Ok(dropped.rows_affected())
+        Ok(self.are_dropped(dropped).await)
     }
 }
 

@@ -98,6 +98,9 @@ pub enum StoreError {
         /// The key.
         id: crate::KeyId,
     },
+    /// The object store with the artifacts is of no use at the moment.
+    #[error("the artifact store is of no use at the moment: {0}")]
+    ArtifactStore(roadstead_s3::BucketError),
     /// A rekey cannot go on.
     #[error("rekey: {0}")]
     Rekey(String),
@@ -133,6 +136,7 @@ impl StoreError {
             | Self::KeysMissing { .. }
             | Self::WrongKeys { .. }
             | Self::UnknownKey { .. }
+            | Self::ArtifactStore(_)
             | Self::Rekey(_)
             | Self::Seal { .. } => None,
         }

@@ -7,6 +7,7 @@ mod account;
 mod adopt;
 mod agent;
 mod artifact;
+mod artifact_store;
 mod audit;
 mod authority;
 mod blob;
@@ -74,6 +75,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 pub use account::{AccountKey, AccountStanding, ShownAccountToken};
 pub use agent::FleetAgent;
 pub use artifact::{KeptArtifact, SourceArtifact};
+pub use artifact_store::ArtifactStore;
 pub use audit::{
     AuditCheck, AuditHead, AuditListener, AuditRecord, SealedAudit, SeenBatch, ToldEntry, WrittenEntry,
 };
@@ -148,6 +150,7 @@ pub struct Store {
     health: Health,
     newest: restore::Newest,
     written: audit::Written,
+    artifacts: Option<ArtifactStore>,
 }
 
 impl Store {
@@ -222,7 +225,7 @@ impl Store {
         let statements = Statements::default();
         let (pool, units) =
             (counted::Connections::new(pool, &statements), counted::Connections::new(units, &statements));
-        Ok(Self { pool, units, sealer, signals, feed, health, newest, written })
+        Ok(Self { pool, units, sealer, signals, feed, health, newest, written, artifacts: None })
     }
 
     /// Whether the database answers.

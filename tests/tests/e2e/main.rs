@@ -8,6 +8,7 @@ mod agent_life;
 mod agents;
 mod alerts;
 mod appliers;
+mod artifact_store;
 mod audit_stream;
 mod bucket;
 mod clocks;

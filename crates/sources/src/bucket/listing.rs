@@ -3,14 +3,12 @@
 use std::fmt;
 use std::io::{BufRead, Read};
 
+use roadstead_s3::list::{self, MOST_PER_PAGE, decoded};
+use roadstead_s3::xml;
 use serde::Deserialize;
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 
 use super::request::BucketStore;
-use super::xml;
-
-/// Objects of one page.
-const MOST_PER_PAGE: usize = 10_000;
 /// Bytes of what a server calls its next page.
 const MOST_NEXT: usize = 4 << 10;
 
@@ -71,41 +69,11 @@ fn number(text: &str) -> Option<u64> {
 
 fn s3(from: impl BufRead, take: &mut dyn FnMut(Object) -> Result<(), String>) -> Result<Page, String> {
     let mut page = Page::default();
-    let (mut objects, mut object) = (Vec::new(), Object::default());
-    let (mut is_list, mut is_encoded, mut is_truncated) = (false, false, false);
-    let mut next = None;
-    xml::read(from, &mut |path, text, _| {
-        let Some(field) = path.strip_prefix("/ListBucketResult") else { return Ok(()) };
-        match field {
-            "" => is_list = true,
-            "/EncodingType" => is_encoded = text == "url",
-            "/IsTruncated" => is_truncated = text == "true",
-            "/NextContinuationToken" => next = Some(text.to_owned()),
-            "/Contents/Key" => text.clone_into(&mut object.key),
-            "/Contents/ETag" => text.clone_into(&mut object.etag),
-            "/Contents/Size" => object.size = number(text),
-            "/Contents" => {
-                counted(&mut page)?;
-                objects.push(std::mem::take(&mut object));
-            }
-            _ => {}
-        }
-        Ok(())
+    let next = list::read(from, &mut |list::Listed { key, etag, size }| {
+        page.objects += 1;
+        take(Object { key, etag, size, ..Object::default() })
     })?;
-    if !is_list {
-        return Err("it is not a list of objects".to_owned());
-    }
-    if is_truncated {
-        let next = next.filter(|next| !next.is_empty());
-        page.next = Some(next.ok_or("it is not the whole list, and does not say how it goes on")?);
-    }
-    // Some say only at the end that keys are encoded.
-    for mut object in objects {
-        if is_encoded {
-            object.key = decoded(&object.key.replace('+', " "))?;
-        }
-        take(object)?;
-    }
+    page.next = next;
     Ok(page)
 }
 
@@ -131,26 +99,6 @@ fn azure(from: impl BufRead, take: &mut dyn FnMut(Object) -> Result<(), String>)
         Ok(())
     })?;
     if is_list { Ok(page) } else { Err("it is not a list of blobs".to_owned()) }
-}
-
-/// Each `%` with two digits as the byte that it stands for.
-fn decoded(text: &str) -> Result<String, String> {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(byte) = bytes.get(at) {
-        if *byte != b'%' {
-            out.push(*byte);
-            at += 1;
-            continue;
-        }
-        let digits = bytes.get(at + 1..at + 3).and_then(|digits| std::str::from_utf8(digits).ok());
-        let digits = digits.filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
-        let decoded = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        out.push(decoded.ok_or("it has a key that is not encoded as it says")?);
-        at += 3;
-    }
-    String::from_utf8(out).map_err(|_| "it has a key that is not UTF-8".to_owned())
 }
 
 #[derive(Deserialize)]
@@ -273,23 +221,13 @@ struct GcsReason {
 
 /// What an answer that says no calls the reason.
 pub(super) fn refusal(store: BucketStore, answer: impl BufRead) -> Option<&'static str> {
-    let mut code = None;
     match store {
         BucketStore::Gcs => {
             let refusal: GcsRefusal = serde_json::from_reader(answer).ok()?;
-            code = refusal.error.errors.first().and_then(|first| known_code(&first.reason));
+            refusal.error.errors.first().and_then(|first| known_code(&first.reason))
         }
-        BucketStore::S3 | BucketStore::Azure => {
-            let read = xml::read(answer, &mut |path, text, _| {
-                if path == "/Error/Code" {
-                    code = known_code(text);
-                }
-                Ok(())
-            });
-            read.ok()?;
-        }
+        BucketStore::S3 | BucketStore::Azure => list::refusal(answer).and_then(|said| known_code(&said)),
     }
-    code
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use roadstead_cloud::azure::AUTHORITY;
 use roadstead_cloud::exchange::{Application, FORM, Shows, Token, form, google_form};
 use roadstead_cloud::{CloudIdentity, StoreLogin};
 use roadstead_outbound::{Client, Secret, secret_header};
+use roadstead_s3::xml;
 use roadstead_signing::{AwsKeys, GoogleAccount};
 use url::Url;
 use zeroize::Zeroizing;
@@ -25,7 +26,6 @@ use super::place::Place;
 use super::request::{AzureProof, BucketLogin, BucketRequest, GoogleKey, LdapLogin};
 use super::sign::Signer;
 use super::wire::{AGENT, client, unreachable};
-use super::xml;
 use crate::attempt::{Stop, shown_url};
 
 /// Bytes of a token service's answer.

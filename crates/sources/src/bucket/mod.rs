@@ -22,7 +22,6 @@ mod received;
 mod request;
 mod sign;
 mod wire;
-mod xml;
 
 use std::time::Instant;
 

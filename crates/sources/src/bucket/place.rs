@@ -1,12 +1,12 @@
 //! Where a bucket is: its server, and the URLs of its objects there.
 
+use roadstead_s3::Place as S3Place;
+pub(super) use roadstead_s3::place::is_region;
+use roadstead_s3::place::{encoded, is_bucket, region_of, url};
 use url::Url;
 
 use super::request::{BucketRequest, BucketStore};
 use crate::tree::shown;
-
-/// The region of servers that say nothing else, and of Amazon's first endpoint.
-const REGION: &str = "us-east-1";
 
 /// A bucket on its server.
 #[derive(Debug, Clone)]
@@ -48,29 +48,14 @@ impl Place {
             return Err(format!("'{}' is not the name of a region", shown(odd)));
         }
         let host = server.host_str().unwrap_or_default().to_owned();
-        let is_amazon = is_amazon(&host);
-        let of_host =
-            || host.split('.').map(|label| label.trim_start_matches("s3-")).find(|label| is_place(label));
-        let region =
-            region.or(given).or_else(|| is_amazon.then(of_host).flatten()).unwrap_or(REGION).to_owned();
+        let region = region_of(&host, region.or(given));
         let (mut path, mut account) = (format!("/{bucket}"), String::new());
         match request.store {
-            BucketStore::S3 if is_amazon => {
-                let end = if host.ends_with(".cn") { "amazonaws.com.cn" } else { "amazonaws.com" };
-                let home = if host == "s3.amazonaws.com" || of_host().is_some_and(|own| own != region) {
-                    format!("s3.{region}.{end}")
-                } else {
-                    host
-                };
-                // A name with dots would not fit the certificate.
-                let is_label = bucket.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'));
-                let host = if is_label { format!("{bucket}.{home}") } else { home };
-                server.set_host(Some(&host)).map_err(|_| format!("`{}` is not a host", shown(&host)))?;
-                if is_label {
-                    path.clear();
-                }
+            BucketStore::S3 => {
+                let S3Place { server, path, region } =
+                    S3Place::new(server, bucket, Some(&region)).map_err(|why| shown(&why))?;
+                return Ok(Self { server, path, region, account });
             }
-            BucketStore::S3 => {}
             BucketStore::Gcs => path = format!("/storage/v1/b/{bucket}/o"),
             BucketStore::Azure if above.is_empty() => {
                 account = host.split('.').next().unwrap_or_default().to_owned();
@@ -127,16 +112,7 @@ impl Place {
     }
 
     fn url(&self, path: &str, query: &[(&str, &str)]) -> Result<Url, String> {
-        let mut pairs: Vec<String> =
-            query.iter().map(|(name, value)| format!("{name}={}", encoded(value, false))).collect();
-        // Signatures are of them in order.
-        pairs.sort();
-        let question = if pairs.is_empty() { "" } else { "?" };
-        let text = format!("{path}{question}{}", pairs.join("&"));
-        let url = self.server.join(&text).map_err(|error| error.to_string())?;
-        // What is signed, and what is meant, is what is sent: nothing of it may have been taken for dots or another server.
-        let whole = format!("{}{}", self.server.as_str().trim_end_matches('/'), text);
-        if url.as_str() == whole { Ok(url) } else { Err("it cannot stand in a URL".to_owned()) }
+        url(&self.server, path, query)
     }
 }
 
@@ -165,43 +141,6 @@ fn shown_endpoint(endpoint: &str) -> String {
     let end = endpoint.find(['?', '#']).unwrap_or(endpoint.len());
     let text = &endpoint[..end];
     shown(text.rsplit_once('@').map_or(text, |(_, rest)| rest))
-}
-
-fn is_bucket(name: &str) -> bool {
-    let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '$');
-    (1..=255).contains(&name.len()) && name.chars().all(fine) && !matches!(name, "." | "..")
-}
-
-pub(super) fn is_region(text: &str) -> bool {
-    (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-}
-
-/// Whether a part of a host's name is a region of Amazon's, such as `eu-west-1`.
-fn is_place(label: &str) -> bool {
-    let mut parts = label.split('-').rev();
-    let number =
-        parts.next().is_some_and(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
-    let words: Vec<&str> = parts.collect();
-    number && words.len() >= 2 && words.iter().all(|word| word.bytes().all(|b| b.is_ascii_lowercase()))
-}
-
-fn is_amazon(host: &str) -> bool {
-    ["amazonaws.com", "amazonaws.com.cn"]
-        .iter()
-        .any(|end| host.strip_suffix(end).is_some_and(|rest| rest.ends_with('.') && rest.starts_with("s3")))
-}
-
-/// Each byte that is not a letter, a digit or one of `-._~` as its number; `/` too, unless it is to stay.
-pub(super) fn encoded(text: &str, slash: bool) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(char::from(byte)),
-            b'/' if slash => out.push('/'),
-            other => out.push_str(&format!("%{other:02X}")),
-        }
-    }
-    out
 }
 
 #[cfg(test)]

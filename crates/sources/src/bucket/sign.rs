@@ -2,10 +2,11 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use http::Method;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, IF_MATCH};
 use jiff::Timestamp;
 use roadstead_outbound::secret_header;
-use roadstead_signing::{AwsKeys, AwsRequest, Scope, hmac_sha256, sha256};
+use roadstead_signing::{AwsKeys, hmac_sha256, sha256};
 use url::Url;
 use zeroize::Zeroizing;
 
@@ -15,9 +16,6 @@ use super::place::Place;
 const AZURE_VERSION: &str = "2021-12-02";
 const MS_DATE: HeaderName = HeaderName::from_static("x-ms-date");
 const MS_VERSION: HeaderName = HeaderName::from_static("x-ms-version");
-const AMZ_DATE: HeaderName = HeaderName::from_static("x-amz-date");
-const AMZ_CONTENT: HeaderName = HeaderName::from_static("x-amz-content-sha256");
-const AMZ_TOKEN: HeaderName = HeaderName::from_static("x-amz-security-token");
 
 /// What a request is signed with.
 #[derive(Clone)]
@@ -58,7 +56,10 @@ pub(super) fn sign(
         Signer::Bearer(header) => {
             headers.insert(AUTHORIZATION, header.clone());
         }
-        Signer::Keys(keys) => s3(keys, url, headers, &place.region, now).ok_or(unusable)?,
+        Signer::Keys(keys) => {
+            let get = (&Method::GET, &*url);
+            roadstead_s3::sign(keys, get, &sha256(b""), headers, &place.region, now).ok_or(unusable)?;
+        }
         Signer::AzureKey(key) => azure(key, url, headers, &place.account, now).ok_or(unusable)?,
         Signer::AzureSas(pairs) => {
             let mut query = url.query_pairs_mut();
@@ -73,33 +74,6 @@ pub(super) fn sign(
 /// What all requests to Azure say, whoever asks.
 pub(super) fn azure_version(headers: &mut HeaderMap) {
     headers.insert(MS_VERSION, HeaderValue::from_static(AZURE_VERSION));
-}
-
-fn s3(keys: &AwsKeys, url: &Url, headers: &mut HeaderMap, region: &str, now: Timestamp) -> Option<()> {
-    let time = now.strftime("%Y%m%dT%H%M%SZ").to_string();
-    let empty = sha256(b"");
-    headers.insert(AMZ_DATE, HeaderValue::from_str(&time).ok()?);
-    headers.insert(AMZ_CONTENT, HeaderValue::from_str(&empty).ok()?);
-    if let Some(session) = &keys.session {
-        headers.insert(AMZ_TOKEN, secret_header(session.expose()).ok()?);
-    }
-    let mut signed = vec![("host".to_owned(), Zeroizing::new(host(url)))];
-    for name in [AMZ_DATE, AMZ_CONTENT, AMZ_TOKEN] {
-        if let Some(value) = headers.get(&name) {
-            signed.push((name.as_str().to_owned(), Zeroizing::new(value.to_str().ok()?.to_owned())));
-        }
-    }
-    let query = url.query().unwrap_or_default();
-    let request = AwsRequest { method: "GET", path: url.path(), query, headers: signed, body: &empty };
-    let value = keys.authorization(request, Scope { region, service: "s3" }, &time);
-    headers.insert(AUTHORIZATION, secret_header(&value).ok()?);
-    Some(())
-}
-
-/// As it stands in the `Host` header.
-fn host(url: &Url) -> String {
-    let host = url.host_str().unwrap_or_default();
-    url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
 /// Azure's "shared key".

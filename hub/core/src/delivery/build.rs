@@ -94,6 +94,8 @@ pub(crate) enum BuildOutcome {
 /// What came of a worker's render. The errors, from the outside in: what ended the worker, what is wrong with the sources or the applier.
 type Worked = Result<Result<Made, String>, JobError>;
 
+/// A build whose artifact is not to be had is tried again after this.
+const MISSING_RETRY: Duration = Duration::from_secs(5);
 /// What a build takes of this process's memory, for each byte of its result: as it came, and as it is stored.
 const COPIES: u64 = 2;
 
@@ -108,6 +110,8 @@ struct Artifacts<'a> {
     digests: &'a [Digest],
     /// Why it could not, where that is the hub's own fault.
     failure: Option<HubError>,
+    /// Why it could not where that may pass: they are lost, or where they are does not answer.
+    missing: Option<String>,
 }
 
 impl Exchange for Artifacts<'_> {
@@ -116,10 +120,25 @@ impl Exchange for Artifacts<'_> {
         let Some(digest) = self.digests.iter().find(|digest| asked == Some(digest.as_bytes())) else {
             return Err("there is nothing else to ask for".to_owned());
         };
-        self.read(*digest).await.unwrap_or_else(|failure| {
-            self.failure = Some(failure);
-            Err("the artifact could not be read".to_owned())
-        })
+        let read = self.read(*digest).await;
+        let failed = "the artifact could not be read";
+        match read {
+            Ok(Ok(bytes)) => Ok(bytes),
+            Ok(Err(Unread::TooLarge(why))) => Err(why),
+            Ok(Err(Unread::Gone)) => {
+                let why = format!("artifact {digest} is no longer stored; the source is fetched again");
+                self.missing = Some(why.clone());
+                Err(why)
+            }
+            Err(HubError::Unavailable(why)) => {
+                self.missing = Some(format!("artifact {digest} cannot be read now: {why}"));
+                Err(failed.to_owned())
+            }
+            Err(failure) => {
+                self.failure = Some(failure);
+                Err(failed.to_owned())
+            }
+        }
     }
 
     async fn room(&mut self, bytes: u64) -> Result<(), u64> {
@@ -132,16 +151,26 @@ impl Exchange for Artifacts<'_> {
 }
 
 impl Artifacts<'_> {
-    async fn read(&self, digest: Digest) -> Result<Result<Bytes, String>, HubError> {
-        let gone = || Err(format!("artifact {digest} is no longer stored; the source is fetched again"));
-        let Some(size) = self.store.blob_size(digest).await? else { return Ok(gone()) };
+    async fn read(&self, digest: Digest) -> Result<Result<Bytes, Unread>, HubError> {
+        let Some(size) = self.store.blob_size(digest).await? else { return Ok(Err(Unread::Gone)) };
         let room = match self.room.reserve(size).await {
             Ok(room) => room,
-            Err(error) => return Ok(Err(format!("artifact {digest} is too large for this hub: {error}"))),
+            Err(error) => {
+                let why = format!("artifact {digest} is too large for this hub: {error}");
+                return Ok(Err(Unread::TooLarge(why)));
+            }
         };
-        let Some(bytes) = self.store.blob(digest).await? else { return Ok(gone()) };
+        let Some(bytes) = self.store.blob(digest).await? else { return Ok(Err(Unread::Gone)) };
         Ok(Ok(Bytes::from_owner(Reserved { bytes, _room: room })))
     }
+}
+
+/// Why an artifact was not read.
+enum Unread {
+    /// It is not stored, or not any more.
+    Gone,
+    /// It does not fit into this process; why.
+    TooLarge(String),
 }
 
 /// Bytes, and the room that is reserved for them while somebody holds them.
@@ -276,7 +305,11 @@ impl Builds {
             *waited = false;
         }
         tracing::debug!(kind = %order.kind, namespace, "building in a worker");
-        let (outcome, _room) = self.work(namespace, order).await?;
+        let (outcome, _room) = match self.work(namespace, order).await? {
+            Ok(worked) => worked,
+            // Its applier's condition says it, and the next pass comes when the artifact may be back.
+            Err(missing) => return Ok(BuildOutcome::Waits(MISSING_RETRY, missing)),
+        };
         *made = Build::Made;
         match outcome {
             Ok(Ok(Made::Needs(needs))) => Ok(BuildOutcome::Needs(needs)),
@@ -293,8 +326,13 @@ impl Builds {
         }
     }
 
-    /// Builds in a worker, once there is a place for this namespace; with what comes of it is the memory that is set aside for it.
-    async fn work(&self, namespace: &str, order: &Order) -> Result<(Worked, Option<Reservation>), HubError> {
+    /// Builds in a worker, once there is a place for this namespace; with what comes of it is the memory that is set aside for it. Or says
+    /// which artifact is not to be had now.
+    async fn work(
+        &self,
+        namespace: &str,
+        order: &Order,
+    ) -> Result<Result<(Worked, Option<Reservation>), String>, HubError> {
         let workers = self.workers()?;
         let blobs = order.blobs();
         let mut exchange = Artifacts {
@@ -303,12 +341,16 @@ impl Builds {
             result: None,
             digests: &blobs,
             failure: None,
+            missing: None,
         };
         let _at_work = self.places.worker(namespace).await;
         let began = Instant::now();
         let outcome = self.build_in_a_worker(workers, order, &mut exchange).await?;
         self.meters.stage(order.kind, "build", began.elapsed());
-        Ok((outcome, exchange.result))
+        Ok(match exchange.missing {
+            Some(missing) => Err(missing),
+            None => Ok((outcome, exchange.result)),
+        })
     }
 
     /// A build that was made before, of a sealed one all is in this replica's memory; and what else is to be known by who has to build.
@@ -419,6 +461,7 @@ impl Builds {
             result: None,
             digests: blobs,
             failure: None,
+            missing: None,
         };
         let outcome = workers.builders.run(job, &mut exchange).await;
         match exchange.failure {

@@ -8,7 +8,7 @@ use roadstead_api::{
     SourceStatus, Time,
 };
 use roadstead_budget::PoolName;
-use roadstead_hub_store::{AtRest, Stored, Tx};
+use roadstead_hub_store::{StoreError, Stored, Tx};
 use roadstead_model::{ApplierUid, Queue, Reason, ResourceUid, Revision, chain};
 use roadstead_outbound::{Authority, Refusal};
 use roadstead_sources::{FetchError, Fetched, Note, Outcome, Source};
@@ -183,6 +183,18 @@ impl Wanted {
         all.push((includes::INCLUDED_ARTIFACTS, includes::told(&self.included)));
         all
     }
+}
+
+/// Why an artifact was not stored.
+pub(super) struct NotKept {
+    pub(super) why: String,
+    /// The same may go well soon, with nothing changed.
+    pub(super) may_pass: bool,
+}
+
+/// When what has failed and may go well with nothing changed is tried again.
+fn soon(next: Timestamp, now: Timestamp, spec: &SourceSpec) -> Timestamp {
+    next.min(now + RETRY.max(interval(spec).min(LONG) / 10))
 }
 
 impl Sources {
@@ -437,10 +449,10 @@ impl Sources {
                 let artifact = &fetched.artifact;
                 let mut tx = match self.keep(&job.seen, artifact, now).await? {
                     Ok(tx) => tx,
-                    Err(why) => {
+                    Err(NotKept { why, may_pass }) => {
                         let failure = Failure::waiting(Reason::StorageOperationFailed, why);
                         self.source_failed(&job.seen, &job.spec, job.handles.clone(), &failure).await?;
-                        return Ok(next);
+                        return Ok(if may_pass { soon(next, now, &job.spec) } else { next });
                     }
                 };
                 tx.keep_artifact(job.seen.uid, &fetched.revision, Ok(artifact.digest), now).await?;
@@ -456,7 +468,7 @@ impl Sources {
                 let failure = Failure { is_stalled: error.is_stalled(), ..Failure::waiting(reason, message) };
                 self.source_failed(&job.seen, &job.spec, job.handles.clone(), &failure).await?;
                 if error.is_transient() {
-                    return Ok(next.min(now + RETRY.max(interval(&job.spec).min(LONG) / 10)));
+                    return Ok(soon(next, now, &job.spec));
                 }
             }
         }
@@ -464,23 +476,28 @@ impl Sources {
     }
 
     /// Stores an artifact, and begins the transaction that makes it the source's; or says which quota of the namespace has no room for
-    /// it.
+    /// it, or that the artifact store does not take it now.
     pub(super) async fn keep(
         &self,
         source: &Stored,
         artifact: &roadstead_sources::Artifact,
         now: Timestamp,
-    ) -> Result<Result<Tx, String>, HubError> {
+    ) -> Result<Result<Tx, NotKept>, HubError> {
         let (namespace, bytes) = (&source.namespace, artifact.bytes.len() as u64);
         let is_limited = match quota::has_room(&self.store, namespace, Some(source.uid), bytes).await? {
             Ok(is_limited) => is_limited,
-            Err(why) => return Ok(Err(why)),
+            Err(why) => return Ok(Err(NotKept { why, may_pass: false })),
         };
-        // Nobody knows what lies in a repository: a Secret in plain, or a key that should not be there.
-        self.store.put_blob(artifact.digest, &artifact.bytes, AtRest::Sealed, now).await?;
+        match self.store.put_artifact(artifact.digest, &artifact.bytes, now).await {
+            Ok(()) => {}
+            Err(error @ StoreError::ArtifactStore(_)) => {
+                return Ok(Err(NotKept { why: format!("{error}; it is tried again"), may_pass: true }));
+            }
+            Err(error) => return Err(error.into()),
+        }
         let mut tx = self.store.begin().await?;
         if is_limited && let Err(why) = quota::admit_artifact(&mut tx, namespace, source.uid, bytes).await? {
-            return Ok(Err(why));
+            return Ok(Err(NotKept { why, may_pass: false }));
         }
         Ok(Ok(tx))
     }

@@ -7,7 +7,7 @@ use roadstead_sources::{FetchError, Outcome};
 use crate::HubError;
 use crate::objects::conditions;
 use crate::sources::Sources;
-use crate::sources::pass::{FetchJob, LOGGER};
+use crate::sources::pass::{FetchJob, LOGGER, NotKept};
 
 /// Whether a revision is the one that is wanted, by whatever name: by its content, where it has one.
 fn is_the_same(found: &Revision, wanted: &Revision) -> bool {
@@ -31,7 +31,9 @@ impl Sources {
                         kept = Some((tx, fetched.artifact.digest));
                         String::new()
                     }
-                    Err(why) => why,
+                    // It stays wanted.
+                    Err(NotKept { why, may_pass: true }) => return Err(HubError::Unavailable(why)),
+                    Err(NotKept { why, .. }) => why,
                 }
             }
             Ok(Outcome::Fetched(fetched)) => {

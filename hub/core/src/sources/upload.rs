@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _};
 use roadstead_api::{Artifact, KindId};
-use roadstead_hub_store::{AtRest, Stored};
+use roadstead_hub_store::Stored;
 use roadstead_model::{Digest, Revision};
 use roadstead_sources::TreeLimits;
 use roadstead_sources::upload::{Intake, UploadError, UploadLimits, Uploaded};
@@ -89,7 +89,7 @@ impl Sources {
             .await?
             .map_err(|why| forbidden(&stored, &why))?;
         let now = self.clock.now();
-        self.store.put_blob(claimed.digest, &bytes, AtRest::Sealed, now).await?;
+        self.store.put_artifact(claimed.digest, &bytes, now).await?;
         drop(bytes);
         self.take_in(who, &stored, claimed, uploaded.bytes()).await
     }

@@ -88,9 +88,15 @@ impl Views {
     /// The bytes of an artifact: a tar, packed by gzip. The caller sets memory aside for as many as [`ArtifactHead::bytes`] says.
     ///
     /// # Errors
-    /// `NotFound` where it is no longer stored; where the database fails.
+    /// `Unavailable` where its bytes are lost, or are not to be had now; where the database fails.
     pub async fn artifact_bytes(&self, head: &ArtifactHead) -> Result<Vec<u8>, HubError> {
         let bytes = self.store.blob(head.digest).await?;
-        bytes.ok_or_else(|| HubError::NotFound { what: format!("artifact {}", head.digest) })
+        // There was one a moment ago.
+        bytes.ok_or_else(|| {
+            let digest = head.digest;
+            HubError::Unavailable(format!(
+                "the bytes of artifact {digest} are not stored any more; its source is fetched again where they were lost: try again"
+            ))
+        })
     }
 }

@@ -21,7 +21,18 @@ pub(super) struct Place {
 }
 
 /// All of them but blobs, of which each may be many rows.
-pub(super) const PLACES: [Place; 8] = [
+pub(super) const PLACES: [Place; 9] = [
+    Place {
+        what: "keys of artifacts in the artifact store",
+        count: "SELECT CASE WHEN substring(object_key FROM 1 FOR 1) = '\\x02' THEN \
+                encode(substring(object_key FROM 2 FOR 4), 'hex') END, count(*) FROM blob WHERE object_name IS NOT NULL GROUP BY 1",
+        batch: "SELECT object_name, convert_to('artifact', 'UTF8') || '\\x00'::bytea || digest || convert_to(object_name, 'UTF8'), object_key \
+                FROM blob WHERE object_name > $1 AND substring(object_key FROM 1 FOR length($2::bytea)) <> $2 \
+                ORDER BY object_name LIMIT $3 FOR UPDATE SKIP LOCKED",
+        update: "UPDATE blob SET object_key = n.fresh FROM unnest($1::text[], $2::bytea[], $3::bytea[]) AS n (which, old, fresh) \
+                 WHERE object_name = n.which AND object_key = n.old",
+        start: "",
+    },
     Place {
         what: "keys of authorities",
         count: "SELECT CASE WHEN substring(key_sealed FROM 1 FOR 1) = '\\x02' THEN \

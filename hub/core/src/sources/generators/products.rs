@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use roadstead_api::{
     AnySource, ArtifactGeneratorSpec, ArtifactGeneratorStatus, GeneratedArtifact, KindId, OutputArtifact,
 };
-use roadstead_hub_store::{AtRest, Stored};
+use roadstead_hub_store::{StoreError, Stored};
 use roadstead_model::{Digest, Reason, Revision};
 use roadstead_sources::generate::{Generate, Generation, Output, Product};
 use serde_json::{Value, json};
@@ -92,7 +92,15 @@ impl Generators {
                         return Ok(Err(Failure::new(Reason::StorageOperationFailed, why)));
                     }
                     let now = self.clock.now();
-                    self.store.put_blob(product.digest, bytes, AtRest::Sealed, now).await?;
+                    match self.store.put_artifact(product.digest, bytes, now).await {
+                        Ok(()) => {}
+                        Err(error @ StoreError::ArtifactStore(_)) => {
+                            readers.finish()?;
+                            let why = format!("{error}; it is tried again");
+                            return Ok(Err(Failure::new(Reason::StorageOperationFailed, why)));
+                        }
+                        Err(error) => return Err(error.into()),
+                    }
                 }
                 let entry = GeneratedArtifact {
                     name: product.name.clone(),

@@ -13,10 +13,13 @@ const MOST_TEXT: usize = 8 << 10;
 
 /// What is told of each element at its end: the names on the way to it, such as `/List/Item`; its text; and whether it has an attribute
 /// `Encoded="true"`.
-pub(super) type Found<'f> = dyn FnMut(&str, &str, bool) -> Result<(), String> + 'f;
+pub type Found<'f> = dyn FnMut(&str, &str, bool) -> Result<(), String> + 'f;
 
 /// Reads a document.
-pub(super) fn read(from: impl BufRead, found: &mut Found<'_>) -> Result<(), String> {
+///
+/// # Errors
+/// It is not such a document, or `found` says so.
+pub fn read(from: impl BufRead, found: &mut Found<'_>) -> Result<(), String> {
     let mut reader = Reader::from_reader(from);
     let (mut buffer, mut path, mut text) = (Vec::new(), String::new(), String::new());
     let mut encoded = false;
