@@ -97,9 +97,8 @@ impl Proof {
 fn digest_of(files: &str, file: &str) -> Result<Digest, String> {
     let all = strict_map(files.as_bytes());
     let all = all.map_err(|why| format!("the digests in its provenance cannot be read: {why}"))?;
-    let files = match all.get("files") {
-        Some(Value::Map(files)) => files,
-        _ => return Err("its provenance has no digests of files".to_owned()),
+    let Some(Value::Map(files)) = all.get("files") else {
+        return Err("its provenance has no digests of files".to_owned());
     };
     let Some(found) = files.get(file) else {
         let file = shown(file);

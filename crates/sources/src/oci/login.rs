@@ -80,7 +80,7 @@ impl RegistryLogins {
     pub fn extend(&mut self, more: Self) {
         self.0.extend(more.0);
         // What is equally close stays in its order.
-        self.0.sort_by(|(one, _), (other, _)| other.len().cmp(&one.len()));
+        self.0.sort_by_key(|(key, _)| std::cmp::Reverse(key.len()));
     }
 
     /// Whether one of them is sent to the registry of this URL.

@@ -85,11 +85,11 @@ impl Repository {
     }
 
     async fn refused(&self, keys: &[&str], said: &str) {
-        unverified(error(&self.request(keys)).await, said);
+        unverified(&error(&self.request(keys)).await, said);
     }
 }
 
-fn unverified(error: HelmError, said: &str) {
+fn unverified(error: &HelmError, said: &str) {
     assert_eq!(error.reason(), Some(Reason::ChartVerificationError), "{error}");
     let text = error.to_string();
     assert!(text.starts_with("chart verification error: ") && text.contains(said), "{said}: {text}");
@@ -131,11 +131,11 @@ async fn what_helm_signs_is_verified_and_what_it_refuses_is_refused() {
             // Another key; then another text under the same signature. Helm refuses what is refused here.
             let (_, other, _) = &kinds[1 - number];
             let others = HelmChartRequest { provenance: trusted(&[other]), ..plain.clone() };
-            unverified(error(&others).await, "no matching key");
+            unverified(&error(&others).await, "no matching key");
             let good = String::from_utf8(helm.files("charts")[&format!("app-{version}.tgz.prov")].clone());
             let forged = good.unwrap().replace("name: app", "name: ape");
             server.put(&format!("/app-{version}.tgz.prov"), forged.clone());
-            unverified(error(&asked).await, "it is over something else");
+            unverified(&error(&asked).await, "it is over something else");
             helm.write(&format!("{file}.prov"), &forged);
             helm.fails(&["verify", &file, "--keyring", public]);
         }
@@ -255,7 +255,7 @@ async fn an_archive_that_is_another_one_or_is_called_otherwise_is_refused() {
         server.put("/index.yaml", index(&[("app", version, file, chart)]));
         let kept = fetched(&index_of(&server)).await;
         let chart = chart_of(server.repository(), &kept, "app", "");
-        unverified(error(&HelmChartRequest { provenance: trusted(&[&public]), ..chart }).await, said);
+        unverified(&error(&HelmChartRequest { provenance: trusted(&[&public]), ..chart }).await, said);
     }
     // The file says that it is another chart than the one that was signed with its digest.
     let liar = packed("other", "1.0.0", &[]);
@@ -266,7 +266,7 @@ async fn an_archive_that_is_another_one_or_is_called_otherwise_is_refused() {
     let kept = fetched(&index_of(&server)).await;
     let chart = chart_of(server.repository(), &kept, "app", "");
     let said = "and the file has chart 'other' in version '1.0.0'";
-    unverified(error(&HelmChartRequest { provenance: trusted(&[&public]), ..chart }).await, said);
+    unverified(&error(&HelmChartRequest { provenance: trusted(&[&public]), ..chart }).await, said);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -329,9 +329,9 @@ async fn charts_of_registries_have_it_as_a_layer() {
         (vec![(CHART, &chart), (PROVENANCE, named.as_bytes())], "a file named 'app-1.0.0+b.tgz'"),
     ] {
         push(&registry, "1.0.0_b", &layers);
-        unverified(error(&asked).await, said);
+        unverified(&error(&asked).await, said);
     }
     // A signed version under a newer one's tag.
     push(&registry, "1.1.0", &[(CHART, &chart), (PROVENANCE, good.as_bytes())]);
-    unverified(error(&asked).await, "and not chart 'app' in version '1.1.0'");
+    unverified(&error(&asked).await, "and not chart 'app' in version '1.1.0'");
 }

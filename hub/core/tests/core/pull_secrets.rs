@@ -9,14 +9,10 @@ use crate::support::{Site, file, team_a, web};
 
 const SOURCE: KindId = KindId::OciRepository;
 
-fn repository(space: &str, name: &str, url: &str, more: Value) -> Value {
-    let mut object = json!({ "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "OCIRepository",
+fn repository(space: &str, name: &str, url: &str) -> Value {
+    json!({ "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "OCIRepository",
         "metadata": { "namespace": space, "name": name },
-        "spec": { "interval": "1h", "url": url, "serviceAccountName": "puller" } });
-    for (key, value) in more.as_object().into_iter().flatten() {
-        object["spec"][key] = value.clone();
-    }
-    object
+        "spec": { "interval": "1h", "url": url, "serviceAccountName": "puller" } })
 }
 
 fn account(secrets: &[&str]) -> Value {
@@ -44,6 +40,31 @@ async fn plan(site: &Site, name: &str) -> Result<Option<bool>> {
     })
 }
 
+/// Whether a change leads to the source `app`, of which nothing was due before.
+async fn is_led_to(site: &Site, change: Value) -> Result<bool> {
+    let mut connection = site.database.connect().await?;
+    let uid = site.stored(SOURCE, "team-a", "app").await?.uid;
+    sqlx::query("UPDATE schedule SET due_at = 'infinity'").execute(&mut connection).await?;
+    site.replace(change).await?;
+    let due = sqlx::query_scalar("SELECT due_at < 'infinity' FROM schedule WHERE uid = $1");
+    Ok(due.bind(uid.0).fetch_one(&mut connection).await?)
+}
+
+#[tokio::test]
+async fn a_change_of_the_account_or_of_what_it_pulls_with_leads_to_the_source() -> Result<()> {
+    let site = team_a(json!({}), &[web()]).await?;
+    site.apply(repository("team-a", "app", "oci://registry.test/app")).await?;
+    site.apply(login("here", &["registry.test"])).await?;
+    site.apply(login("other", &["registry.test"])).await?;
+    site.apply(account(&[])).await?;
+    ensure!(!is_led_to(&site, login("here", &["one.test"])).await?, "nobody pulls with it");
+    ensure!(is_led_to(&site, account(&["other", "here"])).await?, "the account changed");
+    ensure!(is_led_to(&site, login("here", &["two.test"])).await?, "its Secret changed");
+    ensure!(is_led_to(&site, account(&["other"])).await?, "the account changed again");
+    ensure!(!is_led_to(&site, login("here", &["three.test"])).await?, "it is not pulled with any more");
+    Ok(())
+}
+
 async fn refused(site: &Site, name: &str, reason: &str, parts: &[&str]) -> Result<()> {
     ensure!(plan(site, name).await?.is_none(), "{name} is fetched");
     let (is, message) = site.ready(SOURCE, "team-a", name).await?;
@@ -55,23 +76,31 @@ async fn refused(site: &Site, name: &str, reason: &str, parts: &[&str]) -> Resul
 #[tokio::test]
 async fn the_secrets_of_an_account_count_where_they_are_for_the_registry() -> Result<()> {
     let site = team_a(json!({}), &[web()]).await?;
-    site.apply(repository("team-a", "app", "oci://registry.test/app", json!({}))).await?;
+    site.apply(repository("team-a", "app", "oci://registry.test/app")).await?;
     let failed = "AuthenticationFailed";
-    refused(&site, "app", failed, &["ServiceAccount 'team-a/puller' of spec.serviceAccountName", "not found"])
-        .await?;
+    refused(
+        &site,
+        "app",
+        failed,
+        &["ServiceAccount 'team-a/puller' of spec.serviceAccountName", "not found"],
+    )
+    .await?;
     site.apply(account(&[])).await?;
     ensure!(plan(&site, "app").await? == Some(false), "there are no credentials");
     site.replace(account(&["elsewhere", "here"])).await?;
-    let parts = ["Secret 'team-a/elsewhere' of the imagePullSecrets of ServiceAccount 'team-a/puller' not found"];
+    let parts =
+        ["Secret 'team-a/elsewhere' of the imagePullSecrets of ServiceAccount 'team-a/puller' not found"];
     refused(&site, "app", failed, &parts).await?;
     site.apply(login("elsewhere", &["other.test"])).await?;
     refused(&site, "app", failed, &["Secret 'team-a/here'", "not found"]).await?;
     site.apply(login("here", &["other.test", "registry.test"])).await?;
     ensure!(plan(&site, "app").await? == Some(true));
     // A Secret without a login, and more of them than are looked at.
-    site.apply(json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": "team-a", "name": "note" },
-        "stringData": { "note": "hunter2" } }))
-        .await?;
+    site.apply(
+        json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": "team-a", "name": "note" },
+        "stringData": { "note": "hunter2" } }),
+    )
+    .await?;
     site.replace(account(&["here", "note"])).await?;
     refused(&site, "app", failed, &["Secret 'team-a/note'", "has no key .dockerconfigjson"]).await?;
     let many: Vec<String> = (0..51).map(|number| format!("s{number}")).collect();
@@ -84,8 +113,8 @@ async fn a_child_source_sends_no_pull_secret_to_a_registry_that_nobody_used_it_f
     let files = [file(
         "root/sources.yaml",
         &[
-            repository("flux-system", "evil", "oci://registry.test/evil", json!({})),
-            repository("flux-system", "other", "oci://public.test/app", json!({})),
+            repository("flux-system", "evil", "oci://registry.test/evil"),
+            repository("flux-system", "other", "oci://public.test/app"),
         ],
     )];
     let site = team_a(json!({}), &files).await?;
