@@ -105,14 +105,14 @@ impl Store {
             .fetch_one(&self.pool)
             .await
             .map_err(StoreError::query(what))?;
-        self.artifacts = Some(ArtifactStore { bucket, is_for_new, id });
+        self.artifacts = Some(Arc::new(ArtifactStore { bucket, is_for_new, id }));
         Ok(self)
     }
 
     /// Where artifacts are besides the database, where that is so.
     #[must_use]
     pub fn artifact_store(&self) -> Option<&ArtifactStore> {
-        self.artifacts.as_ref()
+        self.artifacts.as_deref()
     }
 
     /// Stores an artifact under its digest: in the object store, where there is one for new ones. Storing the same again only renews its time

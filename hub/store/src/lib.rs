@@ -150,7 +150,7 @@ pub struct Store {
     health: Health,
     newest: restore::Newest,
     written: audit::Written,
-    artifacts: Option<ArtifactStore>,
+    artifacts: Option<Arc<ArtifactStore>>,
 }
 
 impl Store {

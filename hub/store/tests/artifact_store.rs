@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
 use roadstead_api::KindId;
-use roadstead_hub_store::{AtRest, Key, RekeyOptions, Sealer, Store, StoreError};
+use roadstead_hub_store::{ArtifactStore, AtRest, Key, RekeyOptions, Sealer, Store, StoreError};
 use roadstead_model::{Digest, ResourceUid, Revision};
 use roadstead_outbound::{Guard, Policy, Purpose};
 use roadstead_s3::{Bucket, BucketOptions, Credential, CredentialFile, Limits};
@@ -145,7 +145,7 @@ async fn artifacts_are_in_the_object_store_and_nothing_of_them_in_the_database()
         store.put_artifact(digest, &bytes, site.now),
         other.put_artifact(digest, &bytes, site.now)
     );
-    (one?, two?);
+    one.and(two)?;
     ensure!(site.server.keys().len() == 2, "{:?}", site.server.keys());
     ensure!(store.blob(digest).await? == Some(bytes));
     Ok(())
@@ -205,7 +205,7 @@ async fn an_object_store_that_is_away_loses_nothing() -> Result<()> {
     ensure!(matches!(put, Err(StoreError::ArtifactStore(_))), "{put:?}");
     ensure!(!store.has_blob(other).await?, "a row names what is not there");
     ensure!(store.sweep_artifacts(site.now).await? == 0);
-    let outage = |store: &Store| store.artifact_store().and_then(|artifacts| artifacts.outage());
+    let outage = |store: &Store| store.artifact_store().and_then(ArtifactStore::outage);
     ensure!(outage(&store).is_some());
     site.server.fault(S3Fault::None);
     store.sweep_artifacts(site.now).await?;

@@ -62,7 +62,8 @@ async fn what_is_put_is_read_listed_and_removed() -> Result<()> {
     let (mut names, mut next, mut pages) = (Vec::new(), None, 0);
     loop {
         let page = bucket.names("a/", next.as_deref()).await?;
-        (names.extend(page.names), pages += 1);
+        names.extend(page.names);
+        pages += 1;
         next = page.next;
         if next.is_none() {
             break;

@@ -25,7 +25,7 @@ const PART: usize = 256 * 1024;
 /// A build that an agent may have.
 enum Opened {
     /// It is here.
-    Build(BuildReader),
+    Build(Box<BuildReader>),
     /// It is sealed, and not in this replica's memory.
     Elsewhere,
 }
@@ -56,7 +56,7 @@ impl Delivery {
     ) -> Result<Option<BuildReader>, HubError> {
         match self.builds.open(session, digest, most).await? {
             None => return Ok(None),
-            Some(Opened::Build(build)) => return Ok(Some(build)),
+            Some(Opened::Build(build)) => return Ok(Some(*build)),
             Some(Opened::Elsewhere) => {}
         }
         // Another replica made it, or this one had no room for it any more.
@@ -68,7 +68,7 @@ impl Delivery {
         };
         self.render_again(applier, session.cluster).await?;
         match self.builds.open(session, digest, most).await? {
-            Some(Opened::Build(build)) => Ok(Some(build)),
+            Some(Opened::Build(build)) => Ok(Some(*build)),
             // Something has changed since it was dispatched, and another dispatch follows.
             Some(Opened::Elsewhere) | None => Ok(None),
         }
@@ -103,7 +103,14 @@ impl Builds {
             let reserved = reserve((size + 2 * PART) as u64).await?;
             let opened = Some(packed.chunks(PART).map(<[u8]>::to_vec).collect());
             let store = self.store.clone();
-            return Ok(Some(Opened::Build(BuildReader { store, digest, size, at: 0, opened, reserved })));
+            return Ok(Some(Opened::Build(Box::new(BuildReader {
+                store,
+                digest,
+                size,
+                at: 0,
+                opened,
+                reserved,
+            }))));
         }
         // Before memory is reserved for it.
         if head.bytes > most + if head.sealed { SEAL } else { 0 } {
@@ -134,7 +141,7 @@ impl Builds {
         let store = self.store.clone();
         let mut reader = BuildReader { store, digest, size, at: 0, opened, reserved };
         reader.give_back();
-        Ok(Some(Opened::Build(reader)))
+        Ok(Some(Opened::Build(Box::new(reader))))
     }
 }
 
