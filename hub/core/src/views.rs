@@ -10,6 +10,7 @@ mod incidents;
 mod lists;
 mod metrics;
 mod reconciliations;
+mod silences;
 mod visible;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use roadstead_hub_store::{Store, Stored};
 use tokio::sync::Semaphore;
 
 use crate::HubError;
+use crate::clock::Clock;
 use crate::clusters::Sessions;
 use crate::context::Context;
 use crate::delivery::Builds;
@@ -36,6 +38,7 @@ pub use incidents::IncidentItem;
 pub use lists::{ApplierItem, EventItem, ObjectName, SourceItem};
 pub use metrics::{METRICS, METRICS_TYPE, Metrics};
 pub use reconciliations::{ReconciliationView, Reconciliations, ReconciliationsOptions};
+pub use silences::SilenceItem;
 
 /// How many comparisons of builds a replica makes at once; others wait.
 const COMPARISONS: usize = 1;
@@ -43,6 +46,7 @@ const COMPARISONS: usize = 1;
 /// The fleet views.
 pub struct Views {
     store: Store,
+    clock: Arc<dyn Clock>,
     sessions: Arc<Sessions>,
     builds: Arc<Builds>,
     /// Places for comparisons of builds, which take a worker each.
@@ -53,6 +57,7 @@ impl Views {
     pub(crate) fn new(context: &Context, sessions: &Arc<Sessions>, builds: &Arc<Builds>) -> Self {
         Self {
             store: context.store.clone(),
+            clock: Arc::clone(&context.clock),
             sessions: Arc::clone(sessions),
             builds: Arc::clone(builds),
             comparisons: Semaphore::new(COMPARISONS),
