@@ -11,8 +11,8 @@ use roadstead_kms::{Credentials, Environment};
 #[command(next_help_heading = "Identities of clouds for sources")]
 pub(crate) struct CloudArgs {
     /// A namespace whose sources with spec.provider aws, azure or gcp, and neither a ServiceAccount nor a Secret, are fetched by the hub's
-    /// own identity, as its environment or its machine gives it (repeatable, or several with commas); * for all. Whoever may write
-    /// sources there may read what the hub itself may. Without this flag none is. A metadata service needs --allow-network
+    /// own identity, as its environment or its machine gives it, and whose Providers for Azure and Google send by it (repeatable, or several
+    /// with commas); * for all. Whoever may write sources there may read what the hub itself may. Without this flag none is. A metadata service needs --allow-network
     /// cloud=169.254.169.254/32 besides
     #[arg(
         long = "hub-cloud-identity",
@@ -22,7 +22,7 @@ pub(crate) struct CloudArgs {
     )]
     namespaces: Vec<String>,
 
-    /// A registry, object store or Git server that credentials of a cloud may be sent to, besides those that are that cloud's by their names
+    /// A registry, object store, Git server or message service that credentials of a cloud may be sent to, besides those that are that cloud's by their names
     /// (repeatable): aws=s3.corp:9000
     #[arg(long = "allow-cloud-host", value_name = "CLOUD=HOST[:PORT]")]
     hosts: Vec<OwnHosts>,

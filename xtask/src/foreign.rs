@@ -25,11 +25,12 @@ struct Foreign {
 const OIDC: Foreign =
     Foreign { variable: "ROADSTEAD_TEST_OIDC", folder: "oidc", name: "install the OpenID provider" };
 
-const ALL: [Foreign; 5] = [
+const ALL: [Foreign; 6] = [
     Foreign { variable: "ROADSTEAD_TEST_CLIENTS", folder: "clients", name: "install foreign clients" },
     Foreign { variable: "ROADSTEAD_TEST_FLUX", folder: "flux", name: "build kustomize-controller" },
     Foreign { variable: "ROADSTEAD_TEST_HELM", folder: "helm", name: "build helm" },
     Foreign { variable: "ROADSTEAD_TEST_KUBELOGIN", folder: "kubelogin", name: "build kubelogin" },
+    Foreign { variable: "ROADSTEAD_TEST_NATS", folder: "nats", name: "build nats-server" },
     OIDC,
 ];
 

@@ -9,6 +9,7 @@
 //! | `ROADSTEAD_TEST_FLUX` | bin/kustomize-controller, and crds.yaml with what it works on; tests only |
 //! | `ROADSTEAD_TEST_OIDC` | node_modules with an OpenID provider; tests only |
 //! | `ROADSTEAD_TEST_HELM` | bin/helm; tests only, which build it where that is not said |
+//! | `ROADSTEAD_TEST_NATS` | bin/nats-server; tests only, which build it where that is not said |
 //! | `ROADSTEAD_TEST_KUBELOGIN` | bin/kubelogin; tests only |
 //! | `ROADSTEAD_TEST_PROMETHEUS` | prometheus and promtool; tests only |
 //! | `ROADSTEAD_TEST_LANDED_AGENT` | the agent of the last landed version; tests only |

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cron::CronSchedule;
 use crate::kustomization::is_false;
-use crate::object::{Condition, LocalObjectReference, duration_schema};
+use crate::object::{Condition, LocalObjectReference, Time, duration_schema};
 use crate::object::{Object, Typed};
 use crate::rbac::LabelSelector;
 
@@ -40,6 +40,32 @@ pub struct NotificationStatus {
     /// The last manual reconciliation request that was handled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_handled_reconcile_at: Option<String>,
+    /// What became of what was to be sent, as it was some seconds ago.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deliveries: Option<DeliveryCounts>,
+}
+
+/// DeliveryCounts says what became of the events that an Alert, or all Alerts of a Provider, were to send.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeliveryCounts {
+    /// How many wait to be sent.
+    pub waiting: i64,
+    /// How many arrived.
+    pub sent: i64,
+    /// How many were not taken, or were given up.
+    pub failed: i64,
+    /// When one last arrived.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub last_sent_time: Option<Time>,
+    /// When an attempt last failed. Most are made again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub last_failure_time: Option<Time>,
+    /// Why that was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_failure: Option<String>,
 }
 
 /// ProviderSpec says where events are sent, and how.

@@ -193,11 +193,12 @@ pub(crate) fn generator(spec: &Value, found: &mut References<'_>) {
     }
 }
 
-/// Of a Provider: the Secrets that it is reached with.
+/// Of a Provider: the Secrets that it is reached with, and as whom it sends.
 pub(crate) fn provider(spec: &Value, found: &mut References<'_>) {
     for field in ["secretRef", "certSecretRef", "proxySecretRef"] {
         found.local(KindId::Secret, &spec[field]["name"]);
     }
+    found.local(KindId::ServiceAccount, &spec["serviceAccountName"]);
 }
 
 /// Of an Alert. Whose events it sends is none of it: a change of those is nothing to the Alert.

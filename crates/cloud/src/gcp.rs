@@ -6,7 +6,7 @@ use serde_json::json;
 use url::Url;
 use zeroize::Zeroizing;
 
-use crate::address::{TokenServices, fixed, protected};
+use crate::address::{Address, TokenServices, fixed, protected};
 use crate::cache::{Cache, UNSAID};
 use crate::call::{Calls, Reply, Request};
 use crate::credentials::{GcpCredential, TokenSource};
@@ -14,12 +14,72 @@ use crate::error::ServiceError;
 use crate::exchange::{self, FORM, Token, google_form};
 use crate::token;
 use roadstead_outbound::Secret;
-use roadstead_signing::GoogleAccount;
+use roadstead_signing::{GoogleAccount, TokenKey};
 
 /// The scope for all that an identity may do.
 pub const PLATFORM: &str = "https://www.googleapis.com/auth/cloud-platform";
+/// Who gives out tokens, where a key does not say.
+const TOKENS: &str = "https://oauth2.googleapis.com/token";
 const METADATA: &str = "http://metadata.google.internal";
 const METADATA_PATH: &str = "/computeMetadata/v1/instance/service-accounts/default/token";
+
+impl GcpCredential {
+    /// Reads the JSON that Google has for credentials.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words that hold nothing of what is in it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Entry {
+            #[serde(rename = "type")]
+            kind: Option<String>,
+            client_email: Option<String>,
+            private_key_id: Option<String>,
+            private_key: Option<Secret>,
+            token_uri: Option<String>,
+            client_id: Option<String>,
+            client_secret: Option<Secret>,
+            refresh_token: Option<Secret>,
+        }
+        let text_of = |text: Option<String>, field: &str| {
+            text.filter(|text| !text.is_empty()).ok_or_else(|| format!("it has no {field}"))
+        };
+        let secret_of = |secret: Option<Secret>, field: &str| {
+            secret.filter(|secret| !secret.is_empty()).ok_or_else(|| format!("it has no {field}"))
+        };
+        let entry: Entry =
+            serde_json::from_str(text.trim()).map_err(|_| "it is not the JSON of Google's credentials")?;
+        let token_uri = Address::parse(entry.token_uri.as_deref().unwrap_or(TOKENS))
+            .map_err(|_| "its token_uri is not https://HOST/PATH".to_owned())?;
+        match entry.kind.as_deref() {
+            Some("service_account") => {
+                let private_key = secret_of(entry.private_key, "private_key")?;
+                TokenKey::from_pem(private_key.expose())
+                    .map_err(|why| format!("its private_key is unusable: {why}"))?;
+                Ok(Self::ServiceAccount {
+                    email: text_of(entry.client_email, "client_email")?,
+                    key_id: entry.private_key_id.unwrap_or_default(),
+                    private_key,
+                    token_uri,
+                })
+            }
+            Some("authorized_user") => Ok(Self::Refresh {
+                client_id: text_of(entry.client_id, "client_id")?,
+                client_secret: secret_of(entry.client_secret, "client_secret")?,
+                refresh_token: secret_of(entry.refresh_token, "refresh_token")?,
+                token_uri,
+            }),
+            Some(
+                kind @ ("external_account"
+                | "external_account_authorized_user"
+                | "impersonated_service_account"),
+            ) => {
+                Err(format!("credentials of the type {kind} are not supported: use a service account's key"))
+            }
+            _ => Err("it has no type that is known: use a service account's key".to_owned()),
+        }
+    }
+}
 
 /// The value of a header `Authorization` with a token.
 #[must_use]

@@ -122,8 +122,18 @@ pub(crate) enum Git {
     DevOps,
 }
 
+/// What takes messages at a cloud.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Bus {
+    /// Google's Pub/Sub.
+    PubSub,
+    /// A namespace of Azure Event Hubs, and what tokens for it are for.
+    EventHubs { resource: String },
+}
+
 const ARM: &str = "https://management.azure.com";
 const STORAGE: &str = "https://storage.azure.com";
+const EVENT_HUBS: &str = "https://eventhubs.azure.net";
 const AMAZON: [(&str, &str); 2] =
     [(".amazonaws.com", "amazonaws.com"), (".amazonaws.com.cn", "amazonaws.com.cn")];
 
@@ -308,6 +318,41 @@ impl Git {
     }
 }
 
+impl Bus {
+    pub(crate) fn of(cloud: Cloud, url: &Url, own: &OwnHosts) -> Option<Self> {
+        let named = name(url).and_then(|name| match cloud {
+            Cloud::Aws => None,
+            Cloud::Azure => Self::of_azure(&name),
+            Cloud::Gcp => (name == "pubsub.googleapis.com").then_some(Self::PubSub),
+        });
+        named.or_else(|| match cloud {
+            Cloud::Aws => None,
+            Cloud::Azure => own.has(cloud, url).then(|| Self::EventHubs { resource: EVENT_HUBS.to_owned() }),
+            Cloud::Gcp => own.has(cloud, url).then_some(Self::PubSub),
+        })
+    }
+
+    /// What it would have to be.
+    pub(crate) fn wanted(cloud: Cloud) -> &'static str {
+        match cloud {
+            Cloud::Aws => "a service of AWS that takes messages, of which none is known",
+            Cloud::Azure => "a namespace of Azure Event Hubs (NAME.servicebus.windows.net)",
+            Cloud::Gcp => "Google's Pub/Sub (pubsub.googleapis.com)",
+        }
+    }
+
+    fn of_azure(name: &str) -> Option<Self> {
+        if name.strip_suffix(".servicebus.windows.net").is_some_and(is_label) {
+            return Some(Self::EventHubs { resource: EVENT_HUBS.to_owned() });
+        }
+        // As with storage, the name tells which of the clouds gives out tokens.
+        [".servicebus.chinacloudapi.cn", ".servicebus.usgovcloudapi.net"].iter().find_map(|end| {
+            let namespace = name.strip_suffix(end)?;
+            is_label(namespace).then(|| Self::EventHubs { resource: format!("https://{name}") })
+        })
+    }
+}
+
 /// Whether a URL is AWS's STS, as an object may name it: `https://sts.REGION.amazonaws.com`, or a VPC's own way there.
 pub(crate) fn is_sts(url: &Url) -> bool {
     let Some(name) = name(url) else { return false };
@@ -387,6 +432,40 @@ mod tests {
         }
         let plain = url("http://111122223333.dkr.ecr.eu-west-1.amazonaws.com/");
         assert_eq!(Registry::of(Cloud::Aws, &plain, &OwnHosts::default()), None);
+    }
+
+    #[test]
+    fn buses_are_known_by_their_names() {
+        let bus = |cloud, text: &str| Bus::of(cloud, &url(text), &OwnHosts::default());
+        assert_eq!(bus(Cloud::Gcp, "https://pubsub.googleapis.com/v1/x"), Some(Bus::PubSub));
+        let hubs = |resource: &str| Some(Bus::EventHubs { resource: resource.to_owned() });
+        assert_eq!(bus(Cloud::Azure, "https://space.servicebus.windows.net/h/messages"), hubs(EVENT_HUBS));
+        assert_eq!(
+            bus(Cloud::Azure, "https://space.servicebus.chinacloudapi.cn/h/messages"),
+            hubs("https://space.servicebus.chinacloudapi.cn")
+        );
+        for bad in [
+            "http://pubsub.googleapis.com/",
+            "https://evilpubsub.googleapis.com/",
+            "https://pubsub.googleapis.com.evil.example/",
+            "https://pubsub.googleapis.com:8443/",
+            "https://space.servicebus.windows.net/",
+        ] {
+            assert_eq!(bus(Cloud::Gcp, bad), None, "{bad}");
+        }
+        for bad in [
+            "http://space.servicebus.windows.net/",
+            "https://servicebus.windows.net/",
+            "https://a.b.servicebus.windows.net/",
+            "https://space.servicebus.windows.net.evil.example/",
+            "https://evilservicebus.windows.net/",
+        ] {
+            assert_eq!(bus(Cloud::Azure, bad), None, "{bad}");
+        }
+        assert_eq!(bus(Cloud::Aws, "https://pubsub.googleapis.com/"), None);
+        let own: OwnHosts = "gcp=bus.corp:9000".parse().unwrap();
+        assert_eq!(Bus::of(Cloud::Gcp, &url("https://bus.corp:9000/v1"), &own), Some(Bus::PubSub));
+        assert_eq!(Bus::of(Cloud::Azure, &url("https://bus.corp:9000/v1"), &own), None);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::cache::Cache;
 use crate::call::{Budget, Calls, Network};
 use crate::credentials::{AwsCredential, AzureCredential, GcpCredential};
 use crate::error::ServiceError;
-use crate::hosts::{self, Cloud, Git, OwnHosts, Registry, Store};
+use crate::hosts::{self, Bus, Cloud, Git, OwnHosts, Registry, Store};
 use crate::{azure, gcp, registry};
 
 /// The region if nothing else names one.
@@ -30,6 +30,7 @@ const MOST_OF_EACH: usize = 16;
 pub const ANSWER_BYTES: usize = 16 << 10;
 /// Azure DevOps' application id at Entra.
 const DEV_OPS: &str = "499b84ac-1321-427f-aa17-267ca6975798";
+const PUB_SUB: &str = "https://www.googleapis.com/auth/pubsub";
 const READ_ONLY: &str = "https://www.googleapis.com/auth/devstorage.read_only";
 
 /// How somebody shows who they are.
@@ -265,6 +266,25 @@ impl CloudIdentity {
             (CloudCredential::Azure(credential), Git::DevOps) => {
                 self.azure(credential, DEV_OPS, &calls).await.map(GitLogin::Bearer)
             }
+            _ => Err(wrong()),
+        }
+    }
+
+    /// The token that what takes messages at this URL wants to see.
+    ///
+    /// # Errors
+    /// The host takes no messages of the cloud, or nothing was given out.
+    pub async fn bus(&self, url: &Url, until: Instant) -> Result<Secret, ServiceError> {
+        let wrong = || self.wrong(url, Bus::wanted(self.cloud()));
+        let found = Bus::of(self.cloud(), url, &self.0.own).ok_or_else(wrong)?;
+        let _turn = self.0.given.turn.lock().await;
+        let budget = Budget::new(Some(until));
+        let calls = Calls::new(&self.0.network, &budget)?;
+        match (&self.0.credential, found) {
+            (CloudCredential::Azure(credential), Bus::EventHubs { resource }) => {
+                self.azure(credential, &resource, &calls).await
+            }
+            (CloudCredential::Gcp(credential), Bus::PubSub) => self.google(credential, PUB_SUB, &calls).await,
             _ => Err(wrong()),
         }
     }

@@ -28,8 +28,6 @@ use roadstead_signing::TokenKey;
 const ENTRY_BYTES: usize = 64 << 10;
 /// Addresses of one Secret.
 const ADDRESSES: usize = 64;
-/// Who gives out Google's tokens, where a key does not say.
-const GOOGLE: &str = "https://oauth2.googleapis.com/token";
 
 /// What the entries of a decryption Secret hold.
 #[derive(Default)]
@@ -124,7 +122,7 @@ impl Imported {
     }
 
     fn add_gcp(&mut self, text: &str) -> Result<(), String> {
-        self.credentials.gcp = Some(google(text)?);
+        self.credentials.gcp = Some(GcpCredential::parse(text)?);
         Ok(())
     }
 
@@ -216,49 +214,6 @@ pub(crate) fn certificate(pem: Secret, send_chain: bool) -> Result<AzureProof, S
     }
     TokenKey::from_pem(text).map_err(|why| format!("its certificate's key is unusable: {why}"))?;
     Ok(AzureProof::Certificate { pem, send_chain })
-}
-
-/// Reads the JSON that Google has for credentials.
-pub(crate) fn google(text: &str) -> Result<GcpCredential, String> {
-    #[derive(Deserialize)]
-    struct Entry {
-        #[serde(rename = "type")]
-        kind: Option<String>,
-        client_email: Option<String>,
-        private_key_id: Option<String>,
-        private_key: Option<Secret>,
-        token_uri: Option<String>,
-        client_id: Option<String>,
-        client_secret: Option<Secret>,
-        refresh_token: Option<Secret>,
-    }
-    let entry: Entry =
-        serde_json::from_str(text.trim()).map_err(|_| "it is not the JSON of Google's credentials")?;
-    let token_uri = Address::parse(entry.token_uri.as_deref().unwrap_or(GOOGLE))
-        .map_err(|_| "its token_uri is not https://HOST/PATH".to_owned())?;
-    match entry.kind.as_deref() {
-        Some("service_account") => {
-            let private_key = present(entry.private_key).ok_or("it has no private_key")?;
-            TokenKey::from_pem(private_key.expose())
-                .map_err(|why| format!("its private_key is unusable: {why}"))?;
-            Ok(GcpCredential::ServiceAccount {
-                email: given(entry.client_email, "client_email")?,
-                key_id: entry.private_key_id.unwrap_or_default(),
-                private_key,
-                token_uri,
-            })
-        }
-        Some("authorized_user") => Ok(GcpCredential::Refresh {
-            client_id: given(entry.client_id, "client_id")?,
-            client_secret: present(entry.client_secret).ok_or("it has no client_secret")?,
-            refresh_token: present(entry.refresh_token).ok_or("it has no refresh_token")?,
-            token_uri,
-        }),
-        Some(
-            kind @ ("external_account" | "external_account_authorized_user" | "impersonated_service_account"),
-        ) => Err(format!("credentials of the type {kind} are not supported: use a service account's key")),
-        _ => Err("it has no type that is known: use a service account's key".to_owned()),
-    }
 }
 
 fn given(text: Option<String>, field: &str) -> Result<String, String> {

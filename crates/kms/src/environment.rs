@@ -9,7 +9,7 @@ use crate::credentials::{
     AwsCredential, AzureCredential, AzureProof, Credentials, GcpCredential, HuaweiCredential, TokenSource,
     VaultCredential, VaultProof,
 };
-use crate::entries::{certificate, google};
+use crate::entries::certificate;
 use roadstead_outbound::Secret;
 
 /// Of a file that a variable names.
@@ -225,7 +225,7 @@ impl<'e> Environment<'e> {
 
     fn gcp(&self) -> Result<Option<GcpCredential>, BadVariable> {
         let read = |name: &'static str, text: &str| {
-            google(text).map(Some).map_err(|reason| BadVariable { name, reason })
+            GcpCredential::parse(text).map(Some).map_err(|reason| BadVariable { name, reason })
         };
         if let Some(given) = self.secret("GOOGLE_CREDENTIALS") {
             // The JSON itself, or a file.

@@ -30,6 +30,13 @@ pub struct DeliveryFilter {
     pub before: Option<i64>,
 }
 
+/// Which Silences are listed.
+#[derive(Debug, Clone, Default)]
+pub struct SilenceFilter {
+    /// In this namespace; empty for all.
+    pub namespace: String,
+}
+
 /// Which incidents are listed.
 #[derive(Debug, Clone, Default)]
 pub struct IncidentFilter {

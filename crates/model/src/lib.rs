@@ -45,7 +45,7 @@ pub use drift::{DriftMode, DriftState, DriftedObject, FieldDrift, FieldValues};
 pub use duration::{DurationError, GoDuration};
 pub use fleet::{
     ApplierFilter, AttemptFilter, DeliveryFilter, DriftFilter, EventFilter, IncidentFilter, InventoryFilter,
-    InventoryKey, ListKey, SourceFilter, Visible,
+    InventoryKey, ListKey, SilenceFilter, SourceFilter, Visible,
 };
 pub use guard::{Guard, GuardMode, Held, PendingDeletion};
 pub use health::HealthExpr;

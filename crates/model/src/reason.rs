@@ -92,8 +92,6 @@ reasons! {
     FeatureGateDisabled,
     /// An event could not be sent, or not be taken.
     NotificationDispatchFailed,
-    /// The type of a Provider is not one that this version sends to.
-    UnsupportedProviderType,
     /// A source was fetched.
     Succeeded,
     /// A Git operation failed.

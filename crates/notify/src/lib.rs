@@ -24,7 +24,7 @@ pub use cause::Cause;
 pub use event::{Event, Involved, Level, QUALIFIED};
 pub use incident::{Incident, IncidentFacts, MOST_NAMED, Pace, Stage, Step};
 pub use providers::{
-    Next, Question, Takes, begin, heard, is_built, is_git, makes_statuses, refused, takes, thread,
+    Next, Publication, Question, Takes, begin, heard, is_git, makes_statuses, refused, takes, thread,
 };
 pub use request::{Method, Request};
 pub use retry::{after, backoff};

@@ -22,6 +22,8 @@ pub struct Target {
     pub password: Option<Secret>,
     /// Whether the token is one of a GitHub App, which is there once something is sent.
     pub is_app: bool,
+    /// Whether the token is one that a cloud gives the Provider's identity, which is there once something is sent.
+    pub is_identity: bool,
     /// What the App is called in names of users.
     pub app_slug: Option<String>,
     /// The Secret's `headers`.
@@ -40,6 +42,8 @@ pub struct Target {
     pub thread: Option<String>,
     /// When it is sent.
     pub now: Timestamp,
+    /// What is the same each time that it is sent, and of nothing else that is.
+    pub delivery: String,
     /// Whether it may have been told already.
     pub is_repeat: bool,
 }
@@ -59,9 +63,6 @@ pub enum Unsendable {
     /// The service's answer says too little to go on.
     #[error("{0}")]
     Answer(&'static str),
-    /// The type is not built yet.
-    #[error("this version of Roadstead does not send to Providers of type {0}")]
-    Unbuilt(&'static str),
 }
 
 impl Target {
@@ -92,6 +93,14 @@ impl Target {
     pub(crate) fn needed_token(&self) -> Result<&Secret, Unsendable> {
         let token = self.token.as_ref().filter(|token| !token.is_empty());
         token.ok_or(Unsendable::Missing("the Secret of spec.secretRef must have a `token`"))
+    }
+
+    /// The token that is shown as a bearer's, where there has to be one: of an identity, which has none before something is sent, an empty one.
+    pub(crate) fn bearer_token(&self) -> Result<&str, Unsendable> {
+        if self.is_identity {
+            return Ok(self.token.as_ref().map_or("", Secret::expose));
+        }
+        Ok(self.needed_token()?.expose())
     }
 
     /// The channel, where there has to be one.

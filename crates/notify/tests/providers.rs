@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use roadstead_api::ProviderType;
 use roadstead_model::Secret;
 use roadstead_notify::{
-    Event, Next, Question, Request, Takes, Target, Unsendable, begin, heard, is_built, refused, takes, thread,
+    Event, Next, Question, Request, Takes, Target, Unsendable, begin, heard, refused, takes, thread,
 };
 use serde_json::{Value, json};
 
@@ -48,7 +48,7 @@ fn with_token(address: &str) -> Target {
 fn requests(type_: ProviderType, target: &Target, event: &Event) -> Result<Vec<Request>, Unsendable> {
     match begin(type_, target, event)? {
         Next::Tell(requests) => Ok(requests),
-        Next::Ask(request, _) => panic!("it asks: {request:?}"),
+        other => panic!("it does something else: {other:?}"),
     }
 }
 
@@ -94,6 +94,16 @@ fn all() -> Vec<(ProviderType, Target, usize)> {
         (T::Githubdispatch, with_token("https://github.com/o/r"), 4 << 20),
         (T::Azureeventhub, target(EVENT_HUB), 2 << 20),
         (T::Azureeventhub, Target { channel: "space".to_owned(), ..with_token("fleet") }, 2 << 20),
+        (
+            T::Googlepubsub,
+            Target {
+                channel: "flux-events".to_owned(),
+                headers: vec![("env".to_owned(), Secret::from("production"))],
+                is_identity: true,
+                ..with_token("my-project")
+            },
+            2 << 20,
+        ),
     ]
 }
 
@@ -241,9 +251,48 @@ fn what_is_missing_is_named() {
     let mut path = with_token("");
     path.token = Some("1:a/../../x".into());
     assert!(requests(T::Telegram, &path, &event("error")).is_err());
-    let unbuilt = requests(T::Nats, &with_token("https://x.test"), &event("error")).unwrap_err();
-    assert_eq!(unbuilt.to_string(), "this version of Roadstead does not send to Providers of type nats");
-    assert!(!is_built(T::Nats) && is_built(T::Slack));
+}
+
+#[test]
+fn a_bus_is_told_what_is_published_and_which_repeat_it_is() {
+    let nats = Target { channel: "fleet.events".to_owned(), ..with_token("nats://bus.test") };
+    let published = |target: &Target| match begin(ProviderType::Nats, target, &event("error")) {
+        Ok(Next::Publish(publication)) => publication,
+        other => panic!("{other:?}"),
+    };
+    let first = published(&Target { delivery: "u-7".to_owned(), ..nats.clone() });
+    assert_eq!((first.subject.as_str(), first.headers.len()), ("fleet.events", 1));
+    assert_eq!(serde_json::from_slice::<Value>(&first.body).unwrap(), json!(event("error")));
+    let again = published(&Target { delivery: "u-7".to_owned(), is_repeat: true, ..nats.clone() });
+    assert_eq!(again.headers[0], first.headers[0]);
+    assert_eq!(again.headers[1], ("X-Roadstead-Repeat", "true".to_owned()));
+    for wrong in [
+        Target { channel: String::new(), ..nats.clone() },
+        Target { address: Secret::from(" "), ..nats.clone() },
+    ] {
+        assert!(matches!(begin(ProviderType::Nats, &wrong, &event("error")), Err(Unsendable::Missing(_))));
+    }
+}
+
+#[test]
+fn an_identity_shows_a_token_of_its_cloud() {
+    use ProviderType as T;
+    let identity = |address: &str| Target { is_identity: true, ..target(address) };
+    for (type_, target) in [
+        (T::Azureeventhub, identity("fleet")),
+        (T::Azuredevops, identity("https://dev.azure.com/org/project/_git/r")),
+        (T::Googlepubsub, identity("my-project")),
+    ] {
+        let authorization = |target: &Target| {
+            let requests = begin(type_, target, &of_commit("error")).unwrap().requests();
+            let (_, value) = requests[0].headers.iter().find(|(name, _)| name == "Authorization").unwrap();
+            value.expose().to_owned()
+        };
+        // Before there is one, to see where it would go.
+        assert_eq!(authorization(&target), "Bearer ", "{type_:?}");
+        let given = Target { token: Some("CANARY".into()), ..target };
+        assert_eq!(authorization(&given), "Bearer CANARY", "{type_:?}");
+    }
 }
 
 #[test]

@@ -317,7 +317,10 @@ pub fn secret_header(text: &str) -> Result<HeaderValue, http::header::InvalidHea
     Ok(value)
 }
 
-fn tls(trust: Trust<'_>, identity: Option<&ClientIdentity>) -> Result<rustls::ClientConfig, ClientError> {
+pub(crate) fn tls(
+    trust: Trust<'_>,
+    identity: Option<&ClientIdentity>,
+) -> Result<rustls::ClientConfig, ClientError> {
     let provider = rustls::crypto::CryptoProvider::get_default()
         .ok_or_else(|| ClientError::Tls("no TLS provider is installed in this process".to_owned()))?;
     let verifier = trust::verifier(provider, trust)?;

@@ -9,7 +9,7 @@
 //! database and the listeners of this process are in no wider entry: they need one of their own.
 //!
 //! [`Connector`] is for hyper's clients (kube's too), [`Client`] an HTTP client over it; whatever speaks something else
-//! reads and writes [`Connection::stream`].
+//! reads and writes [`Connection::stream`], and goes on over TLS by [`Tls`].
 //!
 //! ```
 //! use roadstead_outbound::{Candidate, Host, Policy, Purpose};
@@ -38,6 +38,7 @@ mod purpose;
 mod redirect;
 mod resolve;
 mod rule;
+mod tls;
 mod trust;
 
 pub use crate::http::{Client, ClientError, Connector, SendError, Stream, Veil, refusal, secret_header};
@@ -53,6 +54,7 @@ pub use redirect::{RedirectRefused, Trail, credentials_belong};
 pub use resolve::{Resolve, SystemResolver};
 pub use roadstead_model::Secret;
 pub use rule::{BadRule, Rule, Target};
+pub use tls::Tls;
 
 #[cfg(test)]
 mod tests;

@@ -89,7 +89,7 @@ const fn view(path: &'static str, to: for<'a> fn([&'a str; 3]) -> Fleet<'a>) -> 
 }
 
 /// All of them.
-static FLEET: [FleetRoute; 26] = [
+static FLEET: [FleetRoute; 27] = [
     view("openapi.json", |_| Fleet::View(View::Document)),
     view("clusters", |_| Fleet::View(View::Clusters)),
     view("health", |_| Fleet::View(View::Health)),
@@ -103,6 +103,7 @@ static FLEET: [FleetRoute; 26] = [
     view("drift/objects", |_| Fleet::View(View::DriftedObjects)),
     view("deliveries", |_| Fleet::View(View::Deliveries)),
     view("incidents", |_| Fleet::View(View::Incidents)),
+    view("silences", |_| Fleet::View(View::Silences)),
     view("changes", |_| Fleet::View(View::Changes)),
     view("appliers/{kind}/{namespace}/{name}/reconciliations", |[kind, namespace, name]| {
         Fleet::View(View::Reconciliations { kind, namespace, name })

@@ -20,7 +20,7 @@ use roadstead_hub_core::identity::Identity;
 use roadstead_hub_core::views::{FleetPage, FleetWatch, ReconciliationsOptions};
 use roadstead_model::{
     ApplierFilter, ApplierRef, AttemptFilter, DeliveryFilter, DriftFilter, EventFilter, IncidentFilter,
-    InventoryFilter, InventoryKey, ListKey, SourceFilter,
+    InventoryFilter, InventoryKey, ListKey, SilenceFilter, SourceFilter,
 };
 use tokio_stream::{Stream, StreamExt as _};
 
@@ -63,6 +63,8 @@ pub(crate) enum View<'a> {
     Deliveries,
     /// What fails for one cause, of which Alerts tell.
     Incidents,
+    /// What Alerts do not send.
+    Silences,
     /// Changes as they happen, as server-sent events.
     Changes,
     /// The last attempts of one applier with their change sets, and what an agent is doing right now.
@@ -149,6 +151,10 @@ impl View<'_> {
                     before: before(query)?,
                 };
                 page(hub.views.incidents(who, &filter, limit(query)?).await?, None)
+            }
+            Self::Silences => {
+                let filter = SilenceFilter { namespace: text(query, "namespace")? };
+                page(hub.views.silences(who, &filter, limit(query)?).await?, None)
             }
             Self::Changes => {
                 let place = api.watches.take(&who.username)?;

@@ -48,7 +48,7 @@ use objects::Objects;
 use quarantine::Quarantine;
 use readiness::Readiness;
 use remotes::Remotes;
-use sources::{Generators, Sources};
+use sources::{Clouds, Generators, Sources};
 use views::{Metrics, Profiles, Views};
 
 pub use address::{Address, NextPage};
@@ -316,14 +316,15 @@ impl Hub {
         let onboarding = Arc::new(Onboarding::new(&context, &access, &objects, &enrolments, &agents));
         let management = Arc::new(Management::new(&context, &objects, &onboarding));
         let quarantine = Arc::new(Quarantine::new(&context));
-        let sources = Arc::new(Sources::new(&context, &identity, &access, &quarantine));
+        let clouds = Arc::new(Clouds::new(&identity, &context.options));
+        let sources = Arc::new(Sources::new(&context, &clouds, &access, &quarantine));
         let generators = Arc::new(Generators::new(&context, &access, &objects, &sources));
         let remotes = Arc::new(Remotes::new(&context, &sources));
         let builds = Arc::new(Builds::new(&context, &quarantine));
         let delivery =
             Arc::new(Delivery::new(&context, &identity, &access, &objects, &sessions, &builds, &remotes));
         let hooks = Arc::new(Hooks::new(&context, &access, &audit));
-        let notify = Arc::new(Notifier::new(&context, &access, &objects));
+        let notify = Arc::new(Notifier::new(&context, &clouds, &access, &objects));
         let views = Arc::new(Views::new(&context, &sessions, &builds));
         let schedule = Arc::new(Schedule::new(&context, &quarantine));
         let metrics = Arc::new(Metrics::new(&context));

@@ -11,15 +11,19 @@
 //! something else.
 
 mod app;
+mod bus;
+mod cloud;
 mod counted;
 mod forward;
 mod gather;
 mod incidents;
+mod login;
 mod provider;
 mod rollouts;
 mod selected;
 mod send;
 mod sort;
+mod tally;
 mod way;
 mod words;
 
@@ -39,6 +43,7 @@ use crate::objects::Objects;
 use crate::objects::conditions::{self, SUSPENDED};
 use crate::objects::status::{self, HasStatus};
 use crate::objects::triggers;
+use crate::sources::Clouds;
 use crate::{HubError, HubOptions};
 
 /// The name under which passes are logged.
@@ -54,19 +59,26 @@ pub struct Notifier {
     options: Arc<HubOptions>,
     access: Arc<AccessRules>,
     objects: Arc<Objects>,
+    clouds: Arc<Clouds>,
     app_tokens: Tokens,
     /// Held while appliers are counted: one Alert's are at a time, which takes some 20 MiB where there are 50,000 clusters.
     counting: Mutex<()>,
 }
 
 impl Notifier {
-    pub(crate) fn new(context: &Context, access: &Arc<AccessRules>, objects: &Arc<Objects>) -> Self {
+    pub(crate) fn new(
+        context: &Context,
+        clouds: &Arc<Clouds>,
+        access: &Arc<AccessRules>,
+        objects: &Arc<Objects>,
+    ) -> Self {
         Self {
             store: context.store.clone(),
             clock: Arc::clone(&context.clock),
             options: Arc::clone(&context.options),
             access: Arc::clone(access),
             objects: Arc::clone(objects),
+            clouds: Arc::clone(clouds),
             app_tokens: context.app_tokens.clone(),
             counting: Mutex::new(()),
         }

@@ -40,12 +40,12 @@ use tokio::sync::Semaphore;
 use crate::HubOptions;
 use crate::clock::Clock;
 use crate::context::Context;
-use crate::identity::{AccessRules, Authenticator};
+use crate::identity::AccessRules;
 use crate::meters::Meters;
 use crate::quarantine::Quarantine;
 use crate::workers::{Workers, fair_places};
 use charts::{KnownIndexes, Origin};
-use clouds::Clouds;
+pub(crate) use clouds::Clouds;
 use fetch::{Known, KnownServers};
 use limits::Limits;
 pub(crate) use secrets::SourceSecret;
@@ -77,7 +77,7 @@ pub struct Sources {
 impl Sources {
     pub(crate) fn new(
         context: &Context,
-        identity: &Arc<Authenticator>,
+        clouds: &Arc<Clouds>,
         access: &Arc<AccessRules>,
         quarantine: &Arc<Quarantine>,
     ) -> Self {
@@ -92,7 +92,7 @@ impl Sources {
             options: Arc::clone(&context.options),
             meters: Arc::clone(&context.meters),
             access: Arc::clone(access),
-            clouds: Arc::new(Clouds::new(identity, &context.options)),
+            clouds: Arc::clone(clouds),
             quarantine: Arc::clone(quarantine),
             read_places,
             known_servers,

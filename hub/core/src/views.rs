@@ -11,6 +11,7 @@ mod lists;
 mod metrics;
 mod profiles;
 mod reconciliations;
+mod silences;
 mod visible;
 
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use roadstead_hub_store::{Store, Stored};
 use tokio::sync::Semaphore;
 
 use crate::HubError;
+use crate::clock::Clock;
 use crate::clusters::Sessions;
 use crate::context::Context;
 use crate::delivery::Builds;
@@ -38,6 +40,7 @@ pub use lists::{ApplierItem, EventItem, ObjectName, SourceItem};
 pub use metrics::{METRICS, METRICS_TYPE, Metrics};
 pub use profiles::{CPU_PROFILE, HEAP_PROFILE, Profiles};
 pub use reconciliations::{ReconciliationView, Reconciliations, ReconciliationsOptions};
+pub use silences::SilenceItem;
 
 /// How many comparisons of builds a replica makes at once; others wait.
 const COMPARISONS: usize = 1;
@@ -45,6 +48,7 @@ const COMPARISONS: usize = 1;
 /// The fleet views.
 pub struct Views {
     store: Store,
+    clock: Arc<dyn Clock>,
     sessions: Arc<Sessions>,
     builds: Arc<Builds>,
     /// Places for comparisons of builds, which take a worker each.
@@ -55,6 +59,7 @@ impl Views {
     pub(crate) fn new(context: &Context, sessions: &Arc<Sessions>, builds: &Arc<Builds>) -> Self {
         Self {
             store: context.store.clone(),
+            clock: Arc::clone(&context.clock),
             sessions: Arc::clone(sessions),
             builds: Arc::clone(builds),
             comparisons: Semaphore::new(COMPARISONS),

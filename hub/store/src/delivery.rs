@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use roadstead_model::{DeliveryFilter, ResourceUid, TraceContext, Visible};
 use serde_json::Value;
+use sqlx::AssertSqlSafe;
 
 use crate::gathered::MOST_KEPT;
 use crate::incident::{MAX_SHOWN, MOST_OPEN};
@@ -11,6 +12,23 @@ use crate::{Store, StoreError};
 
 /// The longest text that is kept of why an attempt failed, in characters.
 const MAX_ERROR: usize = 1_000;
+
+/// The part of a statement that counts what `came (alert, provider, sent, failed, sent_at, failed_at, error)` says, a provider being the name of
+/// one in the Alert's namespace.
+const COUNTED: &str = "counted AS (
+    INSERT INTO delivery_count AS known (uid, sent, failed, sent_at, failed_at, error)
+    SELECT whose.uid, sum(came.sent), sum(came.failed), max(came.sent_at), max(came.failed_at), max(came.error)
+    FROM came, LATERAL (SELECT came.alert AS uid
+                        UNION ALL
+                        SELECT provider.uid FROM resource AS alert
+                        JOIN resource AS provider ON provider.kind = 'Provider' AND provider.namespace = alert.namespace
+                                                 AND provider.name = came.provider
+                        WHERE alert.uid = came.alert) AS whose
+    GROUP BY whose.uid
+    ON CONFLICT (uid) DO UPDATE SET is_news = true,
+        sent = known.sent + excluded.sent, failed = known.failed + excluded.failed,
+        sent_at = coalesce(excluded.sent_at, known.sent_at), failed_at = coalesce(excluded.failed_at, known.failed_at),
+        error = CASE WHEN excluded.failed_at IS NULL THEN known.error ELSE excluded.error END)";
 
 type Moment = ::time::OffsetDateTime;
 
@@ -168,20 +186,24 @@ impl Store {
         };
         let why: String = why.chars().take(MAX_ERROR).collect();
         // Waiting for others is neither a failure nor the end of one.
-        sqlx::query(
+        sqlx::query(AssertSqlSafe(format!(
             "WITH ended AS (UPDATE delivery SET state = $2, error = $3, due_at = coalesce($4, due_at), began_at = NULL,
                                 ended_at = CASE WHEN $2 = 'waiting' THEN NULL ELSE $5::timestamptz END
-                            WHERE id = $1 AND state = 'waiting' RETURNING alert, event),
-                  told AS (SELECT alert, event #>> '{involvedObject,kind}' AS kind,
-                                  event #>> '{involvedObject,namespace}' AS namespace,
-                                  event #>> '{involvedObject,name}' AS name, event ->> 'severity' = 'error' AS fails
+                            WHERE id = $1 AND state = 'waiting' RETURNING alert, event, provider),
+                  came AS (SELECT alert, provider, ($2 = 'sent')::int AS sent, ($2 = 'failed')::int AS failed,
+                                CASE WHEN $2 = 'sent' THEN $5::timestamptz END AS sent_at,
+                                CASE WHEN $2 <> 'sent' THEN $5::timestamptz END AS failed_at, $3 AS error FROM ended),
+                  {COUNTED},
+                  told AS (SELECT alert, event #>> '{{involvedObject,kind}}' AS kind,
+                                  event #>> '{{involvedObject,namespace}}' AS namespace,
+                                  event #>> '{{involvedObject,name}}' AS name, event ->> 'severity' = 'error' AS fails
                            FROM ended WHERE $2 = 'sent' AND event ->> 'reason' NOT IN ('Progressing', 'DependencyNotReady')),
                   failing AS (INSERT INTO alert_failing SELECT alert, kind, namespace, name FROM told WHERE fails
                               ON CONFLICT DO NOTHING)
              DELETE FROM alert_failing USING told
              WHERE NOT told.fails AND alert_failing.alert = told.alert AND alert_failing.kind = told.kind
                AND alert_failing.namespace = told.namespace AND alert_failing.name = told.name",
-        )
+        )))
         .bind(id)
         .bind(state)
         .bind(why)
@@ -193,28 +215,34 @@ impl Store {
         Ok(())
     }
 
-    /// Gives up what an Alert has been trying, or waiting, to send since before `since`; says how much that was.
+    /// Gives up what an Alert has been trying, or waiting, to send since before `since`; says how much that was. What was never tried is
+    /// counted for the Provider that it was for.
     ///
     /// # Errors
     /// Where the database refuses.
     pub async fn give_up_deliveries(
         &self,
         alert: ResourceUid,
+        provider: &str,
         since: Timestamp,
         now: Timestamp,
-    ) -> Result<u64, StoreError> {
-        let given_up = sqlx::query(
-            "UPDATE delivery SET state = 'failed', ended_at = $3, began_at = NULL,
-                 error = left(concat_ws(': ', 'given up', nullif(error, '')), 1000)
-             WHERE alert = $1 AND state = 'waiting' AND made_at < $2",
-        )
+    ) -> Result<i64, StoreError> {
+        sqlx::query_scalar(AssertSqlSafe(format!(
+            "WITH ended AS (UPDATE delivery SET state = 'failed', ended_at = $3, began_at = NULL,
+                                error = left(concat_ws(': ', 'given up', nullif(error, '')), 1000)
+                            WHERE alert = $1 AND state = 'waiting' AND made_at < $2 RETURNING alert, provider, error),
+                  came AS (SELECT alert, coalesce(nullif(provider, ''), $4) AS provider, 0 AS sent, 1 AS failed,
+                                NULL::timestamptz AS sent_at, $3::timestamptz AS failed_at, error FROM ended),
+                  {COUNTED}
+             SELECT count(*) FROM ended"
+        )))
         .bind(alert.0)
         .bind(to_sql(since))
         .bind(to_sql(now))
-        .execute(&self.pool)
+        .bind(provider)
+        .fetch_one(&self.pool)
         .await
-        .map_err(StoreError::query("give up what cannot be sent"))?;
-        Ok(given_up.rows_affected())
+        .map_err(StoreError::query("give up what cannot be sent"))
     }
 
     /// How many events of an Alert were left out since too many were waiting, and since when; forgotten where nothing waits any more.
@@ -321,6 +349,10 @@ impl Store {
             .execute(&self.pool)
             .await
             .map_err(StoreError::query("forget old rollouts"))?;
+        sqlx::query("DELETE FROM delivery_count WHERE NOT EXISTS (SELECT FROM resource WHERE resource.uid = delivery_count.uid)")
+            .execute(&self.pool)
+            .await
+            .map_err(StoreError::query("forget the counts of what is gone"))?;
         sqlx::query(
             "DELETE FROM alert_failing AS failing
              WHERE NOT EXISTS (SELECT FROM resource WHERE resource.kind = failing.kind

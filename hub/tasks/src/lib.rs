@@ -31,6 +31,7 @@ pub fn start(hub: &Hub, stop: &CancellationToken) -> JoinSet<()> {
     loops.controller(management::ManagementClusters::new(stop.clone()));
     loops.controller(fetch::Sources::new(stop.clone()));
     loops.lasting("notifications", notify::sort(hub.clone(), stop.clone()));
+    loops.lasting("notification counts", notify::tally(hub.clone(), stop.clone()));
     loops.lasting("remote resources", remotes::run(hub.clone(), stop.clone()));
     loops.lasting("roll-out of agents", housekeeping::roll_out(hub.clone(), stop.clone()));
     loops.lasting("heartbeat", housekeeping::heartbeat(hub.clone(), stop.clone()));

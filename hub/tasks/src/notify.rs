@@ -57,3 +57,21 @@ pub(crate) async fn sort(hub: Hub, stop: CancellationToken) {
         }
     }
 }
+
+/// Tells what became of deliveries until `stop`.
+pub(crate) async fn tally(hub: Hub, stop: CancellationToken) {
+    while !stop.is_cancelled() {
+        let told = hub.attempt("could not tell what became of deliveries", hub.notify.tally());
+        let more = tokio::select! {
+            more = told => more,
+            () = stop.cancelled() => break,
+        };
+        if more == Some(true) {
+            continue;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(LONGEST_NAP) => {}
+            () = stop.cancelled() => {}
+        }
+    }
+}

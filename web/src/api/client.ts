@@ -100,6 +100,11 @@ export function getApart<T>(path: string): Promise<T> {
   return json<T>(new Request(address(path), { headers: { accept: 'application/json' } }), hubFetch);
 }
 
+/** Deletes an object; what the hub answers is of no use. */
+export async function remove(path: string): Promise<void> {
+  await ask(new Request(address(path), { method: 'DELETE' }));
+}
+
 export function mergePatch<T>(path: string, body: unknown): Promise<T> {
   return json<T>(
     new Request(address(`${path}?fieldManager=roadstead-dashboard`), {

@@ -282,6 +282,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/fleet/v1/silences": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Silences that are not over for long, by namespace and name: who keeps what from being sent, until when, and why. */
+        get: operations["listSilences"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/fleet/v1/sources": {
         parameters: {
             query?: never;
@@ -968,6 +985,43 @@ export interface components {
             items: components["schemas"]["ReconciliationView"][];
             /** @description What an agent is doing right now, as far as this replica hears of it. */
             underWay?: components["schemas"]["Progress"] | (null);
+        };
+        /** @description A Silence, and whether it is in force. */
+        SilenceItem: {
+            /** @description The Alerts that it is for; all of its namespace where there are none. */
+            alerts: string[];
+            /** @description Who wrote it; empty where that is not known. */
+            author: string;
+            /** @description When it begins. */
+            from: string;
+            /** @description Until when it is in force, where it is so now. */
+            inForceUntil?: string | null;
+            /** @description Whether it is over. */
+            isOver: boolean;
+            /**
+             * Format: int64
+             * @description Of how many objects it keeps something back now.
+             */
+            keptBack: number;
+            /** @description Its name. */
+            name: string;
+            /** @description Its namespace, whose Alerts it is for. */
+            namespace: string;
+            /** @description The objects that it is for, each in words; all where there are none. */
+            objects: string[];
+            /** @description Why it is there. */
+            reason: string;
+            /** @description When its windows begin, how long they last and by which zone's clocks, where it has some; else empty. */
+            schedule: string;
+            /** @description When it ends. */
+            until?: string | null;
+        };
+        /** @description A page of a view. */
+        SilenceItemPage: {
+            /** @description To be given back as `continue` for the next page; none where this is the last. */
+            continue?: string | null;
+            /** @description What was found. */
+            items: components["schemas"]["SilenceItem"][];
         };
         /** @description A source, as far as lists show it: an object of the hub that says what is fetched, and from where. */
         SourceItem: {
@@ -1983,6 +2037,59 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["AttemptItemPage"];
+                };
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    listSilences: {
+        parameters: {
+            query?: {
+                /** @description Only those in this namespace. */
+                namespace?: string;
+                /** @description The maximum number of items: 100 by default, 500 at most. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What was found. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SilenceItemPage"];
                 };
             };
             /** @description A Kubernetes `Status` that says why not. */

@@ -101,16 +101,33 @@ export const KINDS: readonly Resource[] = [
   ...SOURCE_KINDS,
 ];
 
+/** Those and what is asked for beside them. */
+const KNOWN: readonly Resource[] = [
+  ...KINDS,
+  { kind: 'Silence', api: 'fleet.roadstead.dev/v1alpha1', plural: 'silences', namespaced: true },
+];
+
+/** The resource of a kind; none for kinds that are not known here, so Secrets are never asked for. */
+export function resourceOf(kind: string): Resource | undefined {
+  return KNOWN.find((known) => known.kind === kind);
+}
+
 export interface ObjectId {
   kind: string;
   namespace: string;
   name: string;
 }
 
-/** Where an object is in the resource API; none for kinds that are not known here, so Secrets are never asked for. */
+/** Where an object is in the resource API; none for kinds that are not known here. */
 export function pathOf(id: ObjectId): string | null {
-  const resource = KINDS.find((known) => known.kind === id.kind);
+  const resource = resourceOf(id.kind);
   return resource ? pathIn(resource, id) : null;
+}
+
+/** Where the objects of a kind in a namespace are in the resource API; none for kinds that are not known here. */
+export function pathOfAll(kind: string, namespace: string): string | null {
+  const resource = resourceOf(kind);
+  return resource ? pathIn(resource, { kind, namespace, name: '' }).replace(/\/$/, '') : null;
 }
 
 /** Where an object of this resource is in the resource API. */

@@ -7,7 +7,7 @@ import { queryOptions, useQueries, useQuery } from '@tanstack/react-query';
 import { post } from './client';
 import { HubFailure } from './errors';
 import type { ObjectId } from './kinds';
-import { KINDS } from './kinds';
+import { resourceOf } from './kinds';
 import { clusters } from './queries';
 
 /** A question, as SelfSubjectAccessReview has it. */
@@ -62,7 +62,7 @@ const review = (spec: Question) =>
   });
 
 function asks(verb: string, { kind, namespace, name }: ObjectId): Question | null {
-  const resource = KINDS.find((known) => known.kind === kind);
+  const resource = resourceOf(kind);
   if (!resource) return null;
   const group = resource.api.split('/', 1)[0] ?? '';
   return { resourceAttributes: { verb, group, resource: resource.plural, namespace, name } };
@@ -76,6 +76,14 @@ function useMay(verb: string, ids: readonly ObjectId[]): May {
 
 /** Whether the user may change all of these objects; the first that they may not says why. */
 export const useMayChange = (ids: readonly ObjectId[]): May => useMay('patch', ids);
+
+/** Whether the user may delete an object. */
+export const useMayDelete = (id: ObjectId): May => useMay('delete', [id]);
+
+/** Whether the user may make an object of this kind in a namespace; in none that is not named. */
+export function useMayCreate(kind: string, namespace: string): May {
+  return useMay('create', namespace === '' ? [] : [{ kind, namespace, name: '' }]);
+}
 
 /** Whether the user may change what appliers with `spec.delegation` do; of others, name none. */
 export const useMayDelegate = (ids: readonly ObjectId[]): May => useMay('delegate', ids);

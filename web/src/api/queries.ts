@@ -1,10 +1,10 @@
 /** What the pages ask the hub for, and under which keys the answers are kept. */
 import { infiniteQueryOptions, queryOptions } from '@tanstack/react-query';
 
-import { fleet, found, get, mergePatch } from './client';
+import { fleet, found, get, mergePatch, post, remove } from './client';
 import type { components } from './fleet';
 import type { KubeObject, ObjectId } from './kinds';
-import { pathIn, pathOf } from './kinds';
+import { pathIn, pathOf, pathOfAll } from './kinds';
 import { HubFailure } from './errors';
 import { hubNow } from '../lib/clock';
 
@@ -23,6 +23,7 @@ export type AuditItem = Schemas['AuditItem'];
 export type DriftItem = Schemas['DriftItem'];
 export type IncidentItem = Schemas['IncidentItem'];
 export type DeliveryItem = Schemas['DeliveryItem'];
+export type SilenceItem = Schemas['SilenceItem'];
 
 export interface Page<T> {
   items: T[];
@@ -86,6 +87,7 @@ export const keys = {
   sources: () => ['sources'] as const,
   incidents: () => ['incidents'] as const,
   deliveries: () => ['deliveries'] as const,
+  silences: () => ['silences'] as const,
   object: ({ kind, namespace, name }: ObjectId) => ['object', kind, namespace, name] as const,
   reconciliations: ({ kind, namespace, name }: ObjectId) =>
     ['reconciliations', kind, namespace, name] as const,
@@ -237,6 +239,52 @@ export const deliveries = (filter: DeliveryFilter) =>
     refetchInterval: 15_000,
     meta: { keep: true },
   });
+
+/** Silences that are not over for long, by namespace and name. */
+export const silences = (namespace: string) =>
+  queryOptions({
+    queryKey: [...keys.silences(), given({ namespace })],
+    queryFn: async ({ signal }): Promise<SilenceItem[]> => {
+      const query = { ...given({ namespace }), limit: LIST };
+      return (await found(fleet.GET('/fleet/v1/silences', { params: { query }, signal }))).items;
+    },
+    // No stream tells of them.
+    refetchInterval: 15_000,
+    meta: { keep: true },
+  });
+
+/** What a Silence is to keep back: all that is empty does not narrow it. */
+export interface SilenceOrder {
+  namespace: string;
+  reason: string;
+  hours: number;
+  cluster: string;
+  kind: string;
+  name: string;
+  alert: string;
+}
+
+/** Makes a Silence that begins now. The hub notes who made it. */
+export function makeSilence(order: SilenceOrder): Promise<KubeObject> {
+  const { namespace, reason, hours, cluster, kind, name, alert } = order;
+  const objects = given({ cluster, kind, name });
+  return post(pathOfAll('Silence', namespace) ?? '', {
+    apiVersion: 'fleet.roadstead.dev/v1alpha1',
+    kind: 'Silence',
+    metadata: { generateName: 'dashboard-', namespace },
+    spec: {
+      reason,
+      until: new Date(hubNow() + hours * 3_600_000).toISOString().replace(/\.\d+Z$/, 'Z'),
+      ...(Object.keys(objects).length > 0 && { objects: [objects] }),
+      ...(alert !== '' && { alerts: [{ name: alert }] }),
+    },
+  });
+}
+
+/** Ends a Silence: one that is gone is over. */
+export async function endSilence(id: ObjectId): Promise<void> {
+  await remove(pathOf(id) ?? '');
+}
 
 export const inventory = (filter: InventoryFilter) =>
   infiniteQueryOptions({

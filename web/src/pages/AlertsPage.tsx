@@ -1,4 +1,4 @@
-/** What Alerts tell: incidents, and what was sent of them and of everything else. */
+/** What Alerts tell: incidents, what Silences keep back, and what was sent of them and of everything else. */
 import { useInfiniteQuery } from '@tanstack/react-query';
 import type { ReactNode } from 'react';
 import { useCallback, useMemo } from 'react';
@@ -15,6 +15,7 @@ import { Message, Name } from '../ui/Text';
 import { Age } from '../ui/Time';
 import { pageOf } from '../ui/links';
 import { usePageTitle } from '../ui/usePageTitle';
+import { Silences } from './Silences';
 
 const NAMES = ['namespace', 'alert', 'open', 'state'] as const;
 const NONE = Object.fromEntries(NAMES.map((name) => [name, '']));
@@ -53,6 +54,8 @@ export default function AlertsPage(): ReactNode {
       </div>
       <h2 id="incidents">Incidents</h2>
       <Incidents filter={{ namespace, alert, open }} clear={clear} />
+      <h2 id="silences">Silences</h2>
+      <Silences namespace={namespace} />
       <h2 id="messages">Messages</h2>
       <Deliveries filter={{ namespace, alert, state }} clear={clear} />
     </div>

@@ -568,6 +568,7 @@ describe('alerts', () => {
     hub({
       '/fleet/v1/incidents': { items: [incident, over] },
       '/fleet/v1/deliveries': { items: [delivery] },
+      '/fleet/v1/silences': { items: [] },
     });
     show('/alerts');
     const [goes, ended] = within(await screen.findByRole('list', { name: 'Incidents' })).getAllByRole(
@@ -581,9 +582,101 @@ describe('alerts', () => {
     expect(messages.getByText('Fails on 37 of 100 clusters for one cause.')).toBeVisible();
   });
 
+  const silence = {
+    namespace: 'apps',
+    name: 'move',
+    reason: 'CHG-1234: the database moves',
+    author: 'jane',
+    from: '2026-08-07T09:00:00Z',
+    until: '2126-08-07T12:00:00Z',
+    schedule: '',
+    inForceUntil: '2126-08-07T12:00:00Z',
+    isOver: false,
+    alerts: [],
+    objects: ['Kustomization apps/web', 'all on edge-1'],
+    keptBack: 3,
+  };
+  const nightly = {
+    ...silence,
+    name: 'nightly',
+    inForceUntil: null,
+    schedule: '0 22 * * * for 8h (UTC)',
+    objects: [],
+    keptBack: 0,
+  };
+  const quiet = { '/fleet/v1/incidents': { items: [] }, '/fleet/v1/deliveries': { items: [] } };
+  const SILENCES = '/apis/fleet.roadstead.dev/v1alpha1/namespaces/apps/silences';
+
+  test('show what Silences keep back, who made them and why', async () => {
+    hub({ ...quiet, '/fleet/v1/silences': { items: [silence, nightly] } });
+    show('/alerts');
+    const list = within(await screen.findByRole('list', { name: 'Silences' }));
+    const [first, second] = list.getAllByRole('listitem');
+    expect(first?.textContent).toContain('In force');
+    expect(first?.textContent).toContain('by jane');
+    expect(first?.textContent).toContain('CHG-1234: the database moves');
+    expect(first?.textContent).toContain('Kustomization apps/web; all on edge-1');
+    expect(first?.textContent).toContain('keeps back news of 3 objects now');
+    expect(second?.textContent).toContain('Not in force');
+    expect(second?.textContent).toContain('0 22 * * * for 8h (UTC)');
+    expect(second?.textContent).toContain('All Alerts · all objects');
+  });
+
+  test('have a Silence made and ended by who may', async () => {
+    const { asked } = hub({
+      ...quiet,
+      '/fleet/v1/silences': { items: [silence] },
+      [`POST ${SILENCES}`]: { metadata: { name: 'dashboard-x', namespace: 'apps' } },
+      [`DELETE ${SILENCES}/move`]: { kind: 'Status' },
+    });
+    show('/alerts?namespace=apps');
+    await userEvent.click(await screen.findByText('Make a Silence'));
+    await userEvent.type(screen.getByLabelText('Why'), 'the database moves');
+    await userEvent.selectOptions(screen.getByLabelText('For'), '4 hours');
+    await userEvent.type(screen.getByLabelText('Only on cluster'), 'edge-1');
+    await userEvent.click(screen.getByRole('button', { name: 'Make it' }));
+    await screen.findByText(/dashboard-x: It is in force/);
+    const made = asked.find((call) => call.method === 'POST' && call.path === SILENCES);
+    const { spec, metadata } = JSON.parse(made?.body ?? '{}') as {
+      spec: { until: string };
+      metadata: unknown;
+    };
+    expect(metadata).toEqual({ generateName: 'dashboard-', namespace: 'apps' });
+    expect(spec).toMatchObject({ reason: 'the database moves', objects: [{ cluster: 'edge-1' }] });
+    const hours = (Date.parse(spec.until) - Date.now()) / 3_600_000;
+    expect(hours).toBeGreaterThan(3.9);
+    expect(hours).toBeLessThan(4.1);
+    await userEvent.click(screen.getByRole('button', { name: 'End Silence apps/move' }));
+    await screen.findByText(/move: It is ended/);
+    expect(asked.some((call) => call.method === 'DELETE' && call.path === `${SILENCES}/move`)).toBe(true);
+  });
+
+  test('say why somebody may make and end no Silence', async () => {
+    const { asked } = hub({
+      ...quiet,
+      '/fleet/v1/silences': { items: [silence] },
+      '/apis/authorization.k8s.io/v1/selfsubjectaccessreviews': { status: { allowed: false } },
+    });
+    show('/alerts?namespace=apps');
+    const end = await screen.findByRole('button', { name: 'End Silence apps/move' });
+    await waitFor(() => expect(end).toBeDisabled());
+    expect(end).toHaveAttribute(
+      'title',
+      expect.stringContaining('delete silences.fleet.roadstead.dev "move"'),
+    );
+    await userEvent.click(screen.getByText('Make a Silence'));
+    expect(screen.getByRole('button', { name: 'Make it' })).toBeDisabled();
+    expect(screen.getByText(/You may not make one there: .*create silences/)).toBeVisible();
+    expect(asked.some((call) => call.method === 'DELETE' || call.path === SILENCES)).toBe(false);
+  });
+
   test('are narrowed, and say how to see all', async () => {
     const none = { items: [] };
-    const { asked } = hub({ '/fleet/v1/incidents': none, '/fleet/v1/deliveries': none });
+    const { asked } = hub({
+      '/fleet/v1/incidents': none,
+      '/fleet/v1/deliveries': none,
+      '/fleet/v1/silences': none,
+    });
     show('/alerts?open=true&alert=all&state=failed');
     await screen.findByText('No incident is like that');
     await screen.findByText('No message is like that');

@@ -49,8 +49,13 @@ pub(super) fn status(target: &Target, event: &Event) -> Result<CommitStatus, Uns
     );
     let Some(at) = repository.path.iter().position(|part| part == BEFORE_NAME) else { return Err(wanted) };
     let [name] = &repository.path[at + 1..] else { return Err(wanted) };
-    let token = Zeroizing::new(format!(":{}", target.needed_token()?.expose()));
-    let credential = ("Authorization", format!("Basic {}", STANDARD.encode(token.as_bytes())).into());
+    let authorization = if target.is_identity {
+        format!("Bearer {}", target.bearer_token()?)
+    } else {
+        let token = Zeroizing::new(format!(":{}", target.needed_token()?.expose()));
+        format!("Basic {}", STANDARD.encode(token.as_bytes()))
+    };
+    let credential = ("Authorization", authorization.into());
     let below: Vec<&str> = repository.path[..at].iter().map(String::as_str).collect();
     let mut api = repository.api(&below, credential);
     api.query = VERSION;

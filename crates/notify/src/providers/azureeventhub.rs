@@ -1,7 +1,7 @@
 //! `azureeventhub`: an event of an event hub, by its HTTPS interface.
 //!
 //! The address is a connection string, whose key signs each request, or the hub's name, with its namespace as the channel and a token of
-//! Entra's.
+//! Entra's: that of the Secret, or one that the Provider's identity is given.
 
 use aws_lc_rs::hmac;
 use base64::Engine as _;
@@ -45,11 +45,11 @@ pub(super) fn request(target: &Target, event: &Event) -> Result<Request, Unsenda
         let signature = connection.signature(target.now);
         (url, signature)
     } else {
-        let token = target.needed_token()?;
+        let token = target.bearer_token()?;
         let namespace = target.needed_channel()?;
         let host =
             if namespace.contains('.') { namespace.to_owned() } else { format!("{namespace}.{DOMAIN}") };
-        (messages(&host, address)?, format!("Bearer {}", token.expose()).into())
+        (messages(&host, address)?, format!("Bearer {token}").into())
     };
     Ok(Request::json(url, event).credential("Authorization", authorization))
 }

@@ -13,10 +13,12 @@ mod gitea;
 mod github;
 mod gitlab;
 mod googlechat;
+mod googlepubsub;
 mod grafana;
 mod lark;
 mod matrix;
 mod msteams;
+mod nats;
 mod opsgenie;
 mod otel;
 mod pagerduty;
@@ -32,6 +34,7 @@ mod zulip;
 use roadstead_api::ProviderType;
 
 use self::comment::Thread;
+pub use self::nats::Publication;
 use self::status::CommitStatus;
 use crate::event::Event;
 use crate::request::Request;
@@ -54,6 +57,20 @@ pub enum Next {
     /// This one, for its answer, of which [`heard`] makes what follows. An answer of 404 is one without a body where
     /// [`Question::may_be_absent`].
     Ask(Request, Question),
+    /// This message, on a bus that is not spoken with by requests.
+    Publish(Publication),
+}
+
+impl Next {
+    /// The requests that come next.
+    #[must_use]
+    pub fn requests(self) -> Vec<Request> {
+        match self {
+            Self::Tell(requests) => requests,
+            Self::Ask(request, _) => vec![request],
+            Self::Publish(_) => Vec::new(),
+        }
+    }
 }
 
 /// What was asked of a service.
@@ -84,7 +101,7 @@ impl Question {
 /// How telling an event, as the Alert tells it ([`Event::told_by`]), begins.
 ///
 /// # Errors
-/// [`Unsendable`]: the Provider is not complete, or of a type that is not built, or the event is not one for it.
+/// [`Unsendable`]: the Provider is not complete, or the event is not one for it.
 pub fn begin(type_: ProviderType, target: &Target, event: &Event) -> Result<Next, Unsendable> {
     use ProviderType as T;
     let one = match type_ {
@@ -107,8 +124,10 @@ pub fn begin(type_: ProviderType, target: &Target, event: &Event) -> Result<Next
         T::Sentry => sentry::request(target, event),
         T::Otel => otel::request(target, event),
         T::Azureeventhub => azureeventhub::request(target, event),
+        T::Googlepubsub => googlepubsub::request(target, event),
         T::Githubdispatch => github::dispatch(target, event),
         T::Pagerduty => return pagerduty::requests(target, event).map(Next::Tell),
+        T::Nats => return nats::publication(target, event),
         other => return ask_first(other, target, event),
     };
     one.map(|one| Next::Tell(vec![one]))
@@ -122,7 +141,7 @@ fn ask_first(type_: ProviderType, target: &Target, event: &Event) -> Result<Next
     if let Some(thread) = comments(type_) {
         return Ok(Next::Ask(thread(target, comment::number(event)?)?.author(), Question::Author));
     }
-    Err(Unsendable::Unbuilt(unbuilt(type_).unwrap_or_default()))
+    Err(NOT_ASKED)
 }
 
 /// What follows from the answer to a question.
@@ -173,12 +192,6 @@ fn comments(type_: ProviderType) -> Option<Find> {
     }
 }
 
-/// Whether this version sends to Providers of this type.
-#[must_use]
-pub fn is_built(type_: ProviderType) -> bool {
-    unbuilt(type_).is_none()
-}
-
 /// Whether a type is that of a Git service, where what an event is about has to be there.
 #[must_use]
 pub fn is_git(type_: ProviderType) -> bool {
@@ -189,15 +202,6 @@ pub fn is_git(type_: ProviderType) -> bool {
 #[must_use]
 pub fn makes_statuses(type_: ProviderType) -> bool {
     statuses(type_).is_some()
-}
-
-/// The name of a type that is not built.
-fn unbuilt(type_: ProviderType) -> Option<&'static str> {
-    match type_ {
-        ProviderType::Googlepubsub => Some("googlepubsub"),
-        ProviderType::Nats => Some("nats"),
-        _ => None,
-    }
 }
 
 /// Whether a type is sent an event.

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use roadstead_hub_core::identity::AuditItem;
 use roadstead_hub_core::views::{
     ApplierItem, AttemptItem, BuildDiff, ClusterItem, DeliveryItem, DriftItem, EventItem, FleetChange,
-    FleetPage, HealthCount, IncidentItem, InventoryItem, Reconciliations, SourceItem,
+    FleetPage, HealthCount, IncidentItem, InventoryItem, Reconciliations, SilenceItem, SourceItem,
 };
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -75,6 +75,7 @@ fn build() -> Value {
             "inventory" => generator.subschema_for::<FleetPage<InventoryItem>>().to_value(),
             "drift" => generator.subschema_for::<FleetPage<DriftItem>>().to_value(),
             "incidents" => generator.subschema_for::<FleetPage<IncidentItem>>().to_value(),
+            "silences" => generator.subschema_for::<FleetPage<SilenceItem>>().to_value(),
             "deliveries" => generator.subschema_for::<FleetPage<DeliveryItem>>().to_value(),
             "audit" => generator.subschema_for::<FleetPage<AuditItem>>().to_value(),
             "attempts" => generator.subschema_for::<FleetPage<AttemptItem>>().to_value(),
@@ -254,6 +255,13 @@ fn build() -> Value {
         "Failures that have one cause, of which Alerts with `spec.group` tell as one thing, the latest first.",
         &incidents,
         (json_type, schema("incidents")),
+    );
+    add(
+        "/fleet/v1/silences",
+        "listSilences",
+        "Silences that are not over for long, by namespace and name: who keeps what from being sent, until when, and why.",
+        &[("namespace", "string", "Only those in this namespace."), LIMIT],
+        (json_type, schema("silences")),
     );
     add(
         "/fleet/v1/audit",

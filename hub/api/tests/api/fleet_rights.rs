@@ -28,6 +28,8 @@ fn objects() -> String {
              spec: {{interval: 5m, prune: true, clusterRef: {{name: edge-1}}, sourceRef: {{kind: GitRepository, name: web}}}}\n---\n\
              apiVersion: notification.toolkit.fluxcd.io/v1beta3\nkind: Alert\nmetadata: {{name: all, namespace: {team}}}\n\
              spec: {{providerRef: {{name: chat}}, eventSources: [{{kind: Kustomization, name: web}}], group: {{}}}}\n---\n\
+             apiVersion: fleet.roadstead.dev/v1alpha1\nkind: Silence\nmetadata: {{name: move, namespace: {team}}}\n\
+             spec: {{reason: the database moves, until: \"2126-12-01T04:00:00Z\"}}\n---\n\
              apiVersion: v1\nkind: Event\nmetadata: {{name: web, namespace: {team}}}\n\
              involvedObject: {{kind: Kustomization, namespace: {team}, name: web}}\nreason: Tried\nmessage: It was tried.\n\
              type: Normal\nlastTimestamp: \"2026-01-02T03:04:05Z\"\n---\n"
@@ -148,7 +150,7 @@ fn teams(items: &[Value]) -> Vec<String> {
 }
 
 /// The views that have rows of namespaces: how many rows each team has there, and by which parameter one asks for one namespace.
-const VIEWS: [(&str, usize, &str); 10] = [
+const VIEWS: [(&str, usize, &str); 11] = [
     ("/fleet/v1/appliers", 1, "namespace"),
     ("/fleet/v1/kustomizations", 1, "namespace"),
     ("/fleet/v1/sources", 1, "namespace"),
@@ -157,6 +159,7 @@ const VIEWS: [(&str, usize, &str); 10] = [
     ("/fleet/v1/drift/objects", 1, "applierNamespace"),
     ("/fleet/v1/deliveries", 1, "namespace"),
     ("/fleet/v1/incidents", 1, "namespace"),
+    ("/fleet/v1/silences", 1, "namespace"),
     ("/fleet/v1/events?kind=Kustomization", 1, ""),
     // The applier and its source.
     ("/fleet/v1/health", 2, ""),

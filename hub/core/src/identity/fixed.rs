@@ -55,6 +55,7 @@ pub(super) static OWN: LazyLock<Vec<PolicyRule>> = LazyLock::new(|| {
         "/fleet/v1/drift/objects",
         "/fleet/v1/deliveries",
         "/fleet/v1/incidents",
+        "/fleet/v1/silences",
         "/fleet/v1/changes",
     ];
     vec![

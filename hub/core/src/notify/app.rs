@@ -8,9 +8,8 @@ use roadstead_api::ProviderType;
 use roadstead_github_app::{App, AppError, KEYS, Tokens, Want};
 use roadstead_hub_store::Stored;
 use roadstead_model::Secret;
-use roadstead_notify::{Event, Next, Target, after, begin};
+use roadstead_notify::{Target, after};
 
-use crate::HubError;
 use crate::notify::Notifier;
 use crate::notify::way::Way;
 use crate::sources::SourceSecret;
@@ -47,30 +46,12 @@ impl AppWay {
 }
 
 impl Notifier {
-    /// The target with a token, where the Provider sends as an App; or why there is none, and when to ask again.
-    pub(super) async fn log_in(
+    /// A token of an App, and what the App is called where that counts.
+    pub(super) async fn app_token(
         &self,
         way: &Way,
-        target: &Target,
-        event: &Event,
-    ) -> Result<Result<Option<Target>, (String, Option<Duration>)>, HubError> {
-        let Some(app) = &way.app else { return Ok(Ok(None)) };
-        // A token is not even asked for where it may not be sent.
-        let first = match begin(way.type_, target, event) {
-            Ok(Next::Tell(requests)) => requests,
-            Ok(Next::Ask(request, _)) => vec![request],
-            Err(_) => return Ok(Ok(None)),
-        };
-        if let Err((_, why)) = self.may_send_all(way, &first).await? {
-            return Ok(Err((why, None)));
-        }
-        Ok(match self.token(way, app).await {
-            Ok((token, app_slug)) => Ok(Some(Target { token: Some(token), app_slug, ..target.clone() })),
-            Err(error) => Err(self.told(app, &error)),
-        })
-    }
-
-    async fn token(&self, way: &Way, app: &AppWay) -> Result<(Secret, Option<String>), AppError> {
+        app: &AppWay,
+    ) -> Result<(Secret, Option<String>), AppError> {
         let parts = [app.way.as_bytes()];
         let want = Want { app: &app.app, way: &parts };
         let token = self.app_tokens.token(want, || Ok(way.client.clone())).await?;
@@ -82,7 +63,8 @@ impl Notifier {
         Ok((token, slug))
     }
 
-    fn told(&self, app: &AppWay, error: &AppError) -> (String, Option<Duration>) {
+    /// Why there is no token, and when to ask again.
+    pub(super) fn told(&self, app: &AppWay, error: &AppError) -> (String, Option<Duration>) {
         match error {
             AppError::Unreachable { source, .. } => {
                 let why =
@@ -105,10 +87,8 @@ impl Notifier {
         }
     }
 
-    /// Forgets the token that was not taken: an installation may have been changed since.
-    pub(super) fn forget_login(&self, way: &Way) {
-        if let Some(app) = &way.app {
-            self.app_tokens.forget(Want { app: &app.app, way: &[app.way.as_bytes()] });
-        }
+    /// Forgets the token of an App.
+    pub(super) fn forget_app_token(&self, app: &AppWay) {
+        self.app_tokens.forget(Want { app: &app.app, way: &[app.way.as_bytes()] });
     }
 }

@@ -59,8 +59,11 @@ impl Notifier {
             Err(fault) => return Ok(Err(fault)),
         };
         match begin(spec.type_, &way.target, &sample(self.clock.now())) {
-            Ok(Next::Tell(requests)) => self.may_send_all(&way, &requests).await,
-            Ok(Next::Ask(request, _)) => self.may_send_all(&way, &[request]).await,
+            Ok(Next::Publish(_)) => match &way.bus {
+                Some(bus) => self.may_publish(&way, bus).await,
+                None => Ok(Ok(())),
+            },
+            Ok(next) => self.may_send_all(&way, &next.requests()).await,
             Err(why) => Ok(Err(unsendable(&why))),
         }
     }
@@ -68,7 +71,6 @@ impl Notifier {
 
 pub(super) fn unsendable(why: &Unsendable) -> Fault {
     let reason = match why {
-        Unsendable::Unbuilt(_) => Reason::UnsupportedProviderType,
         Unsendable::Missing(_) | Unsendable::Address(_) => Reason::ValidationFailed,
         Unsendable::Event(_) | Unsendable::Answer(_) => Reason::NotificationDispatchFailed,
     };
@@ -76,7 +78,7 @@ pub(super) fn unsendable(why: &Unsendable) -> Fault {
 }
 
 /// What a request could be made of. It is never sent.
-fn sample(now: Timestamp) -> Event {
+pub(super) fn sample(now: Timestamp) -> Event {
     Event {
         involved_object: Involved {
             api_version: KindId::Kustomization.get().storage_version().api_version(),

@@ -17,6 +17,7 @@ use roadstead_notify::{
 use roadstead_outbound::{SendError, secret_header};
 
 use crate::HubError;
+use crate::notify::bus::Published;
 use crate::notify::provider::unsendable;
 use crate::notify::rollouts::Grouped;
 use crate::notify::way::Way;
@@ -73,7 +74,7 @@ impl Notifier {
         }
         let spec = seen.decode::<Alert>()?.spec;
         let since = now - self.options.give_up_notifications;
-        let given_up = self.store.give_up_deliveries(uid, since, now).await?;
+        let given_up = self.store.give_up_deliveries(uid, &spec.provider_ref.name, since, now).await?;
         if given_up > 0 {
             let alert = format!("{}/{}", seen.namespace, seen.name);
             tracing::error!(target: LOGGER, alert, given_up, "events could not be sent in time, and are given up");
@@ -293,6 +294,7 @@ impl Notifier {
         let mut target = way.target.clone();
         target.now = self.clock.now();
         target.is_repeat = delivery.is_repeat;
+        target.delivery = format!("{}-{}", alert.uid, delivery.id);
         target.alert_uid = alert.uid.to_string();
         target.alert = format!("{}/{}", alert.namespace, alert.name);
         // Words are for what happens to an object.
@@ -333,6 +335,13 @@ impl Notifier {
             let (requests, question) = match next {
                 Ok(Next::Tell(requests)) => (requests, None),
                 Ok(Next::Ask(request, question)) => (vec![request], Some(question)),
+                Ok(Next::Publish(publication)) => {
+                    return Ok(match self.publish(way, &publication).await? {
+                        Published::Taken => Came::Sent(Bytes::new()),
+                        Published::Again(why) => Came::Again { why, after: None },
+                        Published::Never(why) => Came::Failed(why),
+                    });
+                }
                 // The next one may be told.
                 Err(why @ Unsendable::Event(_)) => return Ok(Came::Failed(why.to_string())),
                 Err(why) => return Ok(Came::Again { why: unsendable(&why).1, after: None }),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use roadstead_api::object::LocalObjectReference;
 use roadstead_api::{KindId, ProviderSpec, ProviderType};
 use roadstead_cel::Expression;
+use roadstead_cloud::CloudIdentity;
 use roadstead_hub_store::Stored;
 use roadstead_model::{Reason, Secret, chain};
 use roadstead_notify::{Request, Target};
@@ -14,6 +15,8 @@ use url::Url;
 
 use crate::HubError;
 use crate::notify::app::{AppWay, is_app};
+use crate::notify::bus::{BusWay, bus};
+use crate::notify::cloud::is_identity;
 use crate::notify::words::Words;
 use crate::notify::{Fault, Notifier};
 use crate::sources::SourceSecret;
@@ -40,13 +43,17 @@ pub(super) struct Way {
     pub(super) timeout: Duration,
     pub(super) client: Client,
     /// The Secret of `spec.secretRef`.
-    login: Option<Stored>,
+    pub(super) login: Option<Stored>,
     /// That of `spec.certSecretRef`, where it holds a key that is shown.
-    identity: Option<Stored>,
+    pub(super) identity: Option<Stored>,
     /// Whether the address is the Secret's own.
-    is_own_address: bool,
+    pub(super) is_own_address: bool,
     /// The GitHub App whose tokens are sent.
     pub(super) app: Option<AppWay>,
+    /// Who it is at a cloud, whose tokens are sent.
+    pub(super) cloud: Option<CloudIdentity>,
+    /// The servers that events are published to, where they are not sent by requests.
+    pub(super) bus: Option<BusWay>,
     /// What makes the id of commit statuses.
     pub(super) status_id: Option<Expression>,
     /// How the Alert words its events.
@@ -75,7 +82,17 @@ impl Notifier {
         }
         let [login, certificates, proxy] = [0, 1, 2].map(|index| found.get_mut(index).and_then(Option::take));
         let (login, certificates) = (login.as_ref(), certificates.as_ref());
-        Ok(self.put_together(provider, spec, [login, certificates, proxy.as_ref()]))
+        let mut way = match self.put_together(provider, spec, [login, certificates, proxy.as_ref()]) {
+            Ok(way) => way,
+            Err(fault) => return Ok(Err(fault)),
+        };
+        if way.target.is_identity && way.cloud.is_none() {
+            match self.at_cloud(&way).await? {
+                Ok(identity) => way.cloud = identity,
+                Err(fault) => return Ok(Err(fault)),
+            }
+        }
+        Ok(Ok(way))
     }
 
     fn put_together(
@@ -105,6 +122,13 @@ impl Notifier {
         let app =
             app.map_err(|why| login.map_or((Reason::ValidationFailed, why.clone()), |it| wrong(it, &why)))?;
         target.is_app = app.is_some();
+        target.is_identity = is_identity(spec.type_, &target);
+        let cloud = match login {
+            Some(stored) => {
+                self.of_key(spec.type_, &mut target, stored).map_err(|why| wrong(stored, &why))?
+            }
+            None => None,
+        };
         let mut guard = self.options.outbound.guard(Purpose::Notify);
         if let Some(stored) = proxy {
             guard = guard.through(SourceSecret::of(stored).proxy().map_err(|why| wrong(stored, &why))?);
@@ -118,6 +142,14 @@ impl Notifier {
             None => (app.as_ref().and_then(|app| app.ca.clone()), None),
         };
         let shown = identity.is_some();
+        let timeout = spec.timeout.map_or(TIMEOUT, |timeout| timeout.0).min(LONGEST);
+        let bus = bus(
+            spec,
+            (&target, login),
+            guard.clone(),
+            (ca.as_deref(), identity.as_ref()),
+            (timeout, self.options.outbound.plain_http_credentials),
+        )?;
         let client = Client::as_someone(guard, ca.as_deref(), identity.as_ref()).map_err(|error| {
             let why = chain(&error);
             certificates.map_or((Reason::ValidationFailed, why.clone()), |stored| wrong(stored, &why))
@@ -127,7 +159,6 @@ impl Notifier {
         let status_id = status_id.transpose().map_err(|error| {
             (Reason::ValidationFailed, format!("spec.commitStatusExpr: {}", chain(&error)))
         })?;
-        let timeout = spec.timeout.map_or(TIMEOUT, |timeout| timeout.0).min(LONGEST);
         Ok(Way {
             type_: spec.type_,
             target,
@@ -137,6 +168,8 @@ impl Notifier {
             identity: certificates.filter(|_| shown).cloned(),
             is_own_address,
             app,
+            cloud,
+            bus,
             status_id,
             words: Words::default(),
             provider: provider.clone(),

@@ -188,11 +188,14 @@ pub async fn on_change(
             let users = users(tx, object, PipelineRole::Applier).await?;
             tx.enqueue(Queue::Applier, &users).await?;
         }
-        // By whose identities keys are unwrapped, and sources are fetched, also by the Secrets that it pulls with.
+        // By whose identities keys are unwrapped, events are sent, and sources are fetched, also by the Secrets that it pulls with.
         KindId::ServiceAccount => {
             wake_rendered(tx, object).await?;
             let sources = users(tx, object, PipelineRole::Source).await?;
             tx.enqueue(Queue::Source, &sources).await?;
+            let providers =
+                tx.users_of_kind(object.kind, &object.namespace, &object.name, KindId::Provider).await?;
+            tx.enqueue(Queue::Provider, &providers).await?;
         }
         KindId::Secret => {
             wake_rendered(tx, object).await?;

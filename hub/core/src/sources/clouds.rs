@@ -1,11 +1,12 @@
-//! As whom sources ask their clouds (`spec.provider` aws, azure and gcp): by a service account of their namespace, or as the hub itself where
-//! the operator lets their namespace.
+//! As whom sources ask their clouds (`spec.provider` aws, azure and gcp), and Providers of Alerts send to theirs: by a service account of their
+//! namespace, or as the hub itself where the operator lets their namespace.
 
 use std::sync::Arc;
 
 use roadstead_api::KindId;
 use roadstead_cloud::{
-    ANSWER_BYTES, Cloud, CloudCredential, CloudIdentity, Kept, Network, OwnHosts, TokenServices,
+    ANSWER_BYTES, Cloud, CloudCredential, CloudIdentity, GcpCredential, Kept, Network, OwnHosts,
+    TokenServices,
 };
 use roadstead_hub_store::{Store, Stored};
 use roadstead_kms::Credentials;
@@ -22,7 +23,7 @@ const OWN: i64 = -1;
 /// How the operator set identities of clouds up.
 #[derive(Debug, Clone, Default)]
 pub struct CloudOptions {
-    /// The namespaces whose sources may ask as the hub itself; `*` for all.
+    /// The namespaces whose sources and Providers may ask as the hub itself; `*` for all.
     pub namespaces: Vec<String>,
     /// Who the hub itself is.
     pub own: Credentials,
@@ -32,8 +33,8 @@ pub struct CloudOptions {
     pub hosts: OwnHosts,
 }
 
-/// Who sources are at their clouds.
-pub(super) struct Clouds {
+/// Who sources and Providers are at their clouds.
+pub(crate) struct Clouds {
     identity: Arc<Authenticator>,
     options: Arc<HubOptions>,
     network: Arc<Network>,
@@ -41,8 +42,8 @@ pub(super) struct Clouds {
 }
 
 /// Who a source is at its cloud, and in which version.
-pub(super) struct AtCloud {
-    pub(super) identity: CloudIdentity,
+pub(crate) struct AtCloud {
+    pub(crate) identity: CloudIdentity,
     pub(super) version: i64,
 }
 
@@ -50,7 +51,7 @@ pub(super) struct AtCloud {
 type Refused = (Reason, String);
 
 impl Clouds {
-    pub(super) fn new(identity: &Arc<Authenticator>, options: &Arc<HubOptions>) -> Self {
+    pub(crate) fn new(identity: &Arc<Authenticator>, options: &Arc<HubOptions>) -> Self {
         let outbound = &options.outbound;
         let network = Network::new(Purpose::Cloud, &outbound.policy, Some(Arc::clone(&outbound.proxies)));
         Self {
@@ -74,12 +75,10 @@ impl Clouds {
         if whose.kind == KindId::HelmRepository && spec["type"] != "oci" {
             return Ok(Ok(None));
         }
-        let account = spec["serviceAccountName"].as_str().filter(|name| !name.is_empty());
-        if account.is_some() && !self.options.object_level_workload_identity {
-            let why = "to use spec.serviceAccountName for provider authentication please enable the ObjectLevelWorkloadIdentity feature gate \
-                       in the controller: start the hub with --object-level-workload-identity";
-            return Ok(Err((Reason::FeatureGateDisabled, why.to_owned())));
-        }
+        let account = match self.account(whose) {
+            Ok(account) => account,
+            Err(refused) => return Ok(Err(refused)),
+        };
         // Of a Git repository it has certificates only.
         if whose.kind != KindId::GitRepository && !spec["secretRef"].is_null() {
             return Ok(Ok(None));
@@ -88,6 +87,44 @@ impl Clouds {
             Some(account) => self.of_account(store, access, (whose, cloud), account, url).await,
             None => Ok(self.own(whose, cloud)),
         }
+    }
+
+    /// Who a Provider of Alerts is at the cloud whose service is at this URL.
+    pub(crate) async fn of_provider(
+        &self,
+        store: &Store,
+        access: &AccessRules,
+        (provider, cloud): (&Stored, Cloud),
+        url: &str,
+    ) -> Result<Result<AtCloud, Refused>, HubError> {
+        let account = match self.account(provider) {
+            Ok(account) => account,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        let found = match account {
+            Some(account) => self.of_account(store, access, (provider, cloud), account, url).await?,
+            None => self.own(provider, cloud),
+        };
+        Ok(found.and_then(|found| {
+            found.ok_or_else(|| (Reason::AccessDenied, format!("it has no identity at {cloud}")))
+        }))
+    }
+
+    /// Whoever the key in a Secret is of.
+    pub(crate) fn of_key(&self, key: GcpCredential, secret: &Stored) -> AtCloud {
+        let holder = format!("{}@{}", secret.uid, secret.resource_version);
+        self.at(CloudCredential::Gcp(key), &holder, secret.resource_version)
+    }
+
+    /// The account that is named, where naming one is allowed.
+    fn account<'w>(&self, whose: &'w Stored) -> Result<Option<&'w str>, Refused> {
+        let account = whose.object["spec"]["serviceAccountName"].as_str().filter(|name| !name.is_empty());
+        if account.is_some() && !self.options.object_level_workload_identity {
+            let why = "to use spec.serviceAccountName for provider authentication please enable the ObjectLevelWorkloadIdentity feature gate \
+                       in the controller: start the hub with --object-level-workload-identity";
+            return Err((Reason::FeatureGateDisabled, why.to_owned()));
+        }
+        Ok(account)
     }
 
     async fn of_account(
@@ -133,6 +170,16 @@ impl Clouds {
             if (whose.kind, cloud) == (KindId::Bucket, Cloud::Azure) {
                 // A public container.
                 return Ok(None);
+            }
+            if whose.kind == KindId::Provider {
+                return Err((
+                    Reason::AccessDenied,
+                    format!(
+                        "without a token in the Secret of spec.secretRef events would be sent to {cloud} by the hub's own identity, which \
+                         namespace '{}' may not use (--hub-cloud-identity): put a token there, or name a ServiceAccount in {FIELD}",
+                        whose.namespace
+                    ),
+                ));
             }
             let instead = match whose.kind {
                 KindId::HelmRepository => "name a Secret in spec.secretRef",

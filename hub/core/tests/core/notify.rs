@@ -2,12 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+mod bus;
+mod clouds;
 mod forward;
 mod git;
 mod incidents;
 mod rollouts;
 mod selectors;
 mod silences;
+mod tally;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -481,7 +484,6 @@ async fn a_provider_says_what_is_wrong_with_it() -> Result<()> {
         .await?;
     }
     for (spec, reason, part) in [
-        (json!({ "type": "nats", "address": "nats://x" }), "UnsupportedProviderType", "type nats"),
         (json!({ "type": "slack" }), "ValidationFailed", "no address"),
         (json!({ "type": "slack", "address": "slack" }), "ValidationFailed", "not a URL"),
         (
