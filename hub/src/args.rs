@@ -242,8 +242,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) otlp: OtlpArgs,
 
-    /// Let members of system:masters make CPU and heap profiles of this process, at /debug/pprof/profile and /debug/pprof/heap. The
-    /// allocator takes samples from the start on, which costs about a hundredth of the time
+    /// Let members of system:masters make profiles of this process's CPU time, at /debug/pprof/profile
     #[arg(long)]
     pub(crate) profiling: bool,
 

@@ -20,16 +20,10 @@ mod unwrapping;
 mod wrap;
 
 use std::io::IsTerminal as _;
-use std::os::unix::process::CommandExt as _;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::Parser as _;
 use roadstead_hub_core::{WORKER_ARGUMENT, be_a_worker};
-
-/// Can tell what is allocated by whom, where it is started for that.
-#[global_allocator]
-static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     // First of all: a worker limits itself while it has one thread, and reads nothing else.
@@ -40,11 +34,6 @@ fn main() -> ExitCode {
     let args = args::Args::parse();
     let format = if args.command.is_some() { args::LogFormat::Text } else { args.log_format };
     logging::start(format);
-    if args.profiling
-        && let Err(error) = start_with_heap_profiles()
-    {
-        tracing::warn!(error = format!("{error:#}"), "there are no profiles of the heap");
-    }
     let error = match start(args) {
         Ok(code) => return code,
         Err(error) => error,
@@ -73,21 +62,6 @@ fn start(args: args::Args) -> anyhow::Result<ExitCode> {
     // A blocking task that hangs (a Git server that trickles) does not hold the end up.
     runtime.shutdown_timeout(std::time::Duration::from_secs(5));
     ended
-}
-
-/// Starts this process again, with the same id, if its allocator takes no samples.
-fn start_with_heap_profiles() -> anyhow::Result<()> {
-    let Some((variable, value)) = roadstead_profile::with_heap_profiles(|name| std::env::var_os(name)) else {
-        return Ok(());
-    };
-    let program = std::env::current_exe().context("find this program")?;
-    let mut arguments = std::env::args_os();
-    let mut again = std::process::Command::new(program);
-    if let Some(name) = arguments.next() {
-        again.arg0(name);
-    }
-    let error = again.args(arguments).env(variable, value).exec();
-    Err(error).context("start this program again with an allocator that takes samples")
 }
 
 /// Keeps other processes of this user, workers that broke out of their limits among them, from reading this one's memory and

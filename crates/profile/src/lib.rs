@@ -1,15 +1,12 @@
-//! CPU and heap profiles of the own process, in the format of `pprof` (gzipped protocol buffers, with names of functions).
+//! Profiles of the own process's CPU time, in the format of `pprof` (gzipped protocol buffers, with names of functions).
 //!
-//! A CPU profile samples the threads that use the CPU, a hundred times a second of CPU time, for as long as it is asked to; nothing is
-//! measured at other times. A heap profile shows what is allocated now and by whom, estimated from samples that the allocator has
-//! taken since the process began: it has to be [started](with_heap_profiles) with that, because what was not sampled when it was
-//! allocated cannot be told later.
+//! The threads that use the CPU are sampled a hundred times a second of CPU time, for as long as a profile is asked to take; nothing is
+//! measured at other times.
 
 use std::collections::HashMap;
-use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
-use jemalloc_pprof::{PROF_CTL, StackProfile, WeightedStack};
+use pprof_util::{StackProfile, WeightedStack};
 use tokio::sync::{Mutex, MutexGuard};
 
 /// Samples for each second of CPU time. Not 100, or work that a timer starts would be met always or never.
@@ -18,26 +15,15 @@ const HERTZ: i32 = 99;
 const HANDLER_DEPTH: usize = 12;
 /// Where unwinding is not safe from a signal's handler. Time spent there is not counted.
 const NOT_UNWOUND: [&str; 4] = ["libc", "libgcc", "pthread", "vdso"];
-/// What tells the allocator of a starting process what to do.
-const ALLOCATOR_VARIABLE: &str = "_RJEM_MALLOC_CONF";
-/// A sample for each 512 KiB that are allocated, from the beginning.
-const ALLOCATOR_OPTIONS: &str = "prof:true,prof_active:true,lg_prof_sample:19";
-
 /// Why there is no profile.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     /// One is made already: two at once would measure each other.
     #[error("another profile is being made; try again when it is ready")]
     Busy,
-    /// The process was not started for it.
-    #[error("this process takes no samples of its heap")]
-    NoHeapProfiles,
     /// The sampler of CPU time failed.
     #[error("take samples of CPU time: {0}")]
     Cpu(#[from] pprof::Error),
-    /// The allocator did not write its samples.
-    #[error("write the heap's samples: {0}")]
-    Heap(String),
     /// The task that writes it ended early.
     #[error("write a profile: {0}")]
     Write(#[from] tokio::task::JoinError),
@@ -62,44 +48,10 @@ impl Profiler {
         tokio::task::spawn_blocking(move || cpu_profile(&sampler)).await?
     }
 
-    /// What is allocated now, estimated from samples.
-    ///
-    /// # Errors
-    /// [`ProfileError::Busy`], or the allocator takes no samples: see [`with_heap_profiles`].
-    pub async fn heap(&self) -> Result<Vec<u8>, ProfileError> {
-        let _turn = self.turn()?;
-        let control = PROF_CTL.as_ref().ok_or(ProfileError::NoHeapProfiles)?;
-        let mut control = std::sync::Arc::clone(control).lock_owned().await;
-        let written = tokio::task::spawn_blocking(move || control.dump_pprof()).await?;
-        written.map_err(|error| ProfileError::Heap(format!("{error:#}")))
-    }
-
     fn turn(&self) -> Result<MutexGuard<'_, ()>, ProfileError> {
         self.turn.try_lock().map_err(|_| ProfileError::Busy)
     }
 }
-
-/// What a process has to find in its environment to take samples of its heap, given what is there; nothing where it takes them already.
-/// The allocator reads it before `main`, so that a process starts itself again with it.
-#[must_use]
-pub fn with_heap_profiles(present: impl Fn(&str) -> Option<OsString>) -> Option<(&'static str, OsString)> {
-    let present = present(ALLOCATOR_VARIABLE);
-    if present.as_deref().is_some_and(|options| options.to_string_lossy().contains("prof:true")) {
-        return None;
-    }
-    // Options that come later count. What an operator has set stays.
-    let mut options = present.unwrap_or_default();
-    if !options.is_empty() {
-        options.push(OsStr::new(","));
-    }
-    options.push(ALLOCATOR_OPTIONS);
-    Some((ALLOCATOR_VARIABLE, options))
-}
-
-/// What a process has in its environment whose memory is limited: its allocator gives back at once what is freed, since what it keeps
-/// counts, and has one place for all threads. The allocator that [`with_heap_profiles`] is for keeps more by itself.
-pub const FRUGAL: (&str, &str) =
-    (ALLOCATOR_VARIABLE, "narenas:1,retain:false,dirty_decay_ms:0,muzzy_decay_ms:0");
 
 fn cpu_profile(sampler: &pprof::ProfilerGuard<'_>) -> Result<Vec<u8>, ProfileError> {
     let report = sampler.report().build_unresolved()?;
@@ -108,8 +60,9 @@ fn cpu_profile(sampler: &pprof::ProfilerGuard<'_>) -> Result<Vec<u8>, ProfileErr
     let stacks = report.data.iter().map(|(stack, count)| {
         let frames: Vec<usize> = stack.frames.iter().map(|frame| frame.ip().addr()).collect();
         let own = handler.frames(&frames);
-        // Written from the outermost to the innermost, as the allocator's are.
-        let addrs = frames.into_iter().skip(own).rev().collect();
+        // Written from the outermost to the innermost.
+        // A frame below the first of a thread has no address.
+        let addrs = frames.into_iter().skip(own).filter(|address| *address > 0).rev().collect();
         #[expect(clippy::cast_precision_loss, reason = "a count of samples is far below 2^52")]
         let weight = *count as f64 * nanoseconds;
         (WeightedStack { addrs, weight }, None)
@@ -145,5 +98,42 @@ impl Handler {
             });
             found
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[inline(never)]
+    fn hard_at_work(ended: &AtomicBool) -> u64 {
+        let mut number = 1_u64;
+        while !ended.load(Ordering::Relaxed) {
+            number = std::hint::black_box(number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+        }
+        number
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_uses_the_cpu_is_seen_by_name_and_the_sampler_is_not() {
+        let ended = std::sync::Arc::new(AtomicBool::new(false));
+        let work = std::sync::Arc::clone(&ended);
+        let worker = std::thread::spawn(move || hard_at_work(&work));
+        let profiler = Profiler::default();
+        let (profile, second) = tokio::join!(profiler.cpu(Duration::from_secs(2)), async {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            profiler.cpu(Duration::from_secs(1)).await
+        });
+        ended.store(true, Ordering::Relaxed);
+        worker.join().unwrap();
+        assert!(matches!(second, Err(ProfileError::Busy)), "{second:?}");
+        let mut names = Vec::new();
+        flate2::read::GzDecoder::new(profile.unwrap().as_slice()).read_to_end(&mut names).unwrap();
+        let names = String::from_utf8_lossy(&names);
+        assert!(names.contains("hard_at_work"));
+        assert!(!names.contains("perf_signal_handler"));
     }
 }

@@ -19,8 +19,6 @@ pub struct Program {
     pub name: OsString,
     /// Its first arguments: those by which it knows that it is to call [`crate::serve`] with the rest.
     pub arguments: Vec<OsString>,
-    /// All of its environment.
-    pub environment: Vec<(OsString, OsString)>,
 }
 
 impl Program {
@@ -31,7 +29,7 @@ impl Program {
     pub fn this(name: &str, argument: &str) -> io::Result<Self> {
         let linux = PathBuf::from("/proc/self/exe");
         let path = if linux.exists() { linux } else { std::env::current_exe()? };
-        Ok(Self { path, name: name.into(), arguments: vec![argument.into()], environment: Vec::new() })
+        Ok(Self { path, name: name.into(), arguments: vec![argument.into()] })
     }
 }
 
@@ -119,7 +117,6 @@ fn command(program: &Program, setup: &Setup) -> Command {
         .args(&program.arguments)
         .args(setup.arguments())
         .env_clear()
-        .envs(program.environment.iter().map(|(name, value)| (name, value)))
         .current_dir(&setup.scratch)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

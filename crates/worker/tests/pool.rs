@@ -880,12 +880,7 @@ fn burns(pid: u32) -> bool {
 
 fn what_cannot_be_started_is_told() -> Result<()> {
     run(async {
-        let missing = Program {
-            path: "/no/such/program".into(),
-            name: "x".into(),
-            arguments: vec![],
-            environment: vec![],
-        };
+        let missing = Program { path: "/no/such/program".into(), name: "x".into(), arguments: vec![] };
         let pool = Pool::new(missing, Settings::default());
         let error = pool.run(job("echo", ""), &mut NoExchange).await.err().context("it started")?;
         ensure!(matches!(error, JobError::Start(_)) && !error.is_of_the_job(), "{error:?}");
@@ -894,7 +889,6 @@ fn what_cannot_be_started_is_told() -> Result<()> {
             path: "/bin/echo".into(),
             name: "x".into(),
             arguments: vec![OsString::from("something else")],
-            environment: Vec::new(),
         };
         let pool = Pool::new(other, Settings::default());
         let error = pool.run(job("echo", ""), &mut NoExchange).await.err().context("it started")?;

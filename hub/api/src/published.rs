@@ -8,7 +8,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use roadstead_hub_core::HubError;
 use roadstead_hub_core::identity::{Attributes, Identity, authorize_path};
-use roadstead_hub_core::views::{CPU_PROFILE, HEAP_PROFILE, METRICS, METRICS_TYPE};
+use roadstead_hub_core::views::{CPU_PROFILE, METRICS, METRICS_TYPE};
 
 use crate::Api;
 
@@ -23,17 +23,14 @@ pub(crate) enum Published {
     Metrics,
     /// Where its CPU time goes.
     CpuProfile,
-    /// Where its memory is.
-    HeapProfile,
 }
 
 /// Where it is.
-pub(crate) const PUBLISHED: [(&str, Published); 5] = [
+pub(crate) const PUBLISHED: [(&str, Published); 4] = [
     ("/.well-known/openid-configuration", Published::Configuration),
     ("/openid/v1/jwks", Published::Keys),
     (METRICS, Published::Metrics),
     (CPU_PROFILE, Published::CpuProfile),
-    (HEAP_PROFILE, Published::HeapProfile),
 ];
 
 /// A gzipped protocol buffer, as of Go's profiles.
@@ -63,7 +60,6 @@ impl Published {
             Self::Keys => (api.hub.identity.issuer_keys().await?, "application/jwk-set+json"),
             Self::Metrics => (api.hub.metrics.read(who).await?, METRICS_TYPE),
             Self::CpuProfile => (api.hub.profiles.cpu(who, query).await?.into(), PROFILE_TYPE),
-            Self::HeapProfile => (api.hub.profiles.heap(who).await?.into(), PROFILE_TYPE),
         };
         let response = Response::builder().header(header::CONTENT_TYPE, form).body(Body::from(bytes));
         response.map_err(|error| HubError::Internal(format!("answer {path}: {error}")))

@@ -38,7 +38,7 @@ pub use fleet::{
 pub use incidents::IncidentItem;
 pub use lists::{ApplierItem, EventItem, ObjectName, SourceItem};
 pub use metrics::{METRICS, METRICS_TYPE, Metrics};
-pub use profiles::{CPU_PROFILE, HEAP_PROFILE, Profiles};
+pub use profiles::{CPU_PROFILE, Profiles};
 pub use reconciliations::{ReconciliationView, Reconciliations, ReconciliationsOptions};
 pub use silences::SilenceItem;
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use roadstead_budget::{MemoryBudget, PoolName};
 use roadstead_places::{Limits, Places};
-use roadstead_profile::FRUGAL;
 use roadstead_sources::Scratch;
 use roadstead_worker::{JobError, Pool, Program, Protections, Reservation, Reserve, Settings};
 
@@ -85,9 +84,7 @@ pub fn workers(budget: &MemoryBudget) -> std::io::Result<Workers> {
 ///
 /// # Errors
 /// As [`workers`].
-pub fn workers_of(mut program: Program, budget: &MemoryBudget) -> std::io::Result<Workers> {
-    let (variable, options) = FRUGAL;
-    program.environment.push((variable.into(), options.into()));
+pub fn workers_of(program: Program, budget: &MemoryBudget) -> std::io::Result<Workers> {
     let share = budget.pool(PoolName::Workers);
     // In whole KiB, as reservations are.
     let tenth = share.size() / 10 / 1024 * 1024;
@@ -150,12 +147,7 @@ mod tests {
     async fn all_workers_and_their_artifacts_fit_together() {
         for total in [128 << 20, 256 << 20, 1 << 30, 64 << 30] {
             let budget = MemoryBudget::new(total);
-            let program = Program {
-                path: "/bin/true".into(),
-                name: "x".into(),
-                arguments: Vec::new(),
-                environment: Vec::new(),
-            };
+            let program = Program { path: "/bin/true".into(), name: "x".into(), arguments: Vec::new() };
             let workers = workers_of(program, &budget).unwrap();
             let share = budget.pool(PoolName::Workers);
             let mut held = Vec::new();

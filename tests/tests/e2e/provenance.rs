@@ -5,11 +5,11 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use roadstead_tests::{ChartServer, Fleet, LOGIN, Registry, folder};
+use roadstead_tests::{ChartServer, Fleet, LOGIN, PATIENCE, Registry, eventually, folder};
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
-use crate::helm::{at_revision, condition, fleet, packed, secret, source, status};
+use crate::helm::{condition, fleet, packed, secret, source, status};
 
 /// Somebody's key, in a folder of its own.
 struct Signer(TempDir);
@@ -67,12 +67,15 @@ async fn refused(fleet: &Fleet, reason: &str, parts: &[&str]) -> Result<()> {
 }
 
 async fn verified(fleet: &Fleet, revision: &str) -> Result<()> {
-    let chart = at_revision(fleet, "helmchart/app", revision).await?;
-    let verdict = condition(&chart, "SourceVerified").context("it is not verified")?;
     let told = format!("verified signature of version {revision} with key '");
-    ensure!(verdict["status"] == "True", "{chart:#}");
-    ensure!(verdict["message"].as_str().is_some_and(|message| message.starts_with(&told)), "{chart:#}");
-    Ok(())
+    eventually("it is verified", PATIENCE, || async {
+        let chart = status(fleet, "helmchart/app").await?;
+        let verdict = condition(&chart, "SourceVerified").context("it is not verified")?;
+        ensure!(chart["artifact"]["revision"] == revision && verdict["status"] == "True", "{chart:#}");
+        ensure!(verdict["message"].as_str().is_some_and(|message| message.starts_with(&told)), "{chart:#}");
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test]

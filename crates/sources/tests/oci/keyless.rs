@@ -213,7 +213,7 @@ async fn what_a_root_does_not_have_vouches_for_nothing() {
         world.refused_by(tag, no_entry, |root| root["tlogs"][0]["logId"]["keyId"] = id.clone().into()).await;
         let no_sct = "no SCT of a certificate transparency log in the trusted root";
         world.refused_by(tag, no_sct, |root| root["ctlogs"][0]["logId"]["keyId"] = id.clone().into()).await;
-        let sct = "is not signed by that log";
+        let sct = "is not signed by the certificate transparency log";
         world.refused_by(tag, sct, |root| root["ctlogs"][0]["publicKey"]["rawBytes"] = other.clone()).await;
         let sct = "the certificate transparency log's key was not valid";
         world.refused_by(tag, sct, |root| root["ctlogs"][0]["publicKey"]["validFor"] = before.clone()).await;
@@ -265,7 +265,7 @@ async fn what_was_changed_or_copied_is_refused() {
             changed("bundle", &|one| entry(one, "/inclusionProof/hashes", json!(vec![&junk; 900]))),
             "not valid",
         ),
-        (changed("bundle", &|one| entry(one, "/inclusionProof", Value::Null)), "does not prove"),
+        (changed("bundle", &|one| entry(one, "/inclusionProof", Value::Null)), "has no inclusion proof"),
         (
             changed("bundle", &|one| entry(one, "/integratedTime", "1700000000".into())),
             "not signed by the transparency log",
@@ -379,7 +379,7 @@ async fn roots_that_are_none_are_refused_with_why() {
     changed("/ctlogs/0/publicKey/rawBytes", "MQ==".into(), "no ctlogs with a key that can be used");
     changed("/tlogs/0/publicKey/validFor/start", "yesterday".into(), "line 1");
     let certificates = "/certificateAuthorities/0/certChain/certificates";
-    changed(certificates, json!([]), "certificateAuthorities[0]: it has not between 1 and 8 certificates");
+    changed(certificates, json!([]), "certificateAuthorities[0]: it must have between 1 and 8 certificates");
     changed(certificates, json!(vec![&good.pointer(certificates).unwrap()[0]; 9]), "between 1 and 8");
     changed(
         certificates,

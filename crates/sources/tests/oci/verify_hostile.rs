@@ -112,8 +112,8 @@ async fn what_was_changed_after_it_was_signed_does_not_count() {
     for (changed, expected) in [
         (changed, "not made by a key"),
         (typed, "no in-toto statement"),
-        (twice, "not just one signature"),
-        (both, "not just one signature"),
+        (twice, "must have exactly one signature"),
+        (both, "must have exactly one signature"),
         (older, "not of version 0.3"),
     ] {
         signed.put_referrers("bundle-p256", &[signed.referrer(changed.to_string().as_bytes())]);

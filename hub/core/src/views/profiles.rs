@@ -1,4 +1,4 @@
-//! Profiles of this replica, for whoever looks for where its time or memory goes: only where the operator has asked for them, and only
+//! Profiles of this replica, for whoever looks for where its time goes: only where the operator has asked for them, and only
 //! for members of system:masters, since they show what a process does for everybody.
 
 use std::time::Duration;
@@ -11,8 +11,6 @@ use crate::identity::Identity;
 
 /// Where profiles of CPU time are served.
 pub const CPU_PROFILE: &str = "/debug/pprof/profile";
-/// Where profiles of the heap are served.
-pub const HEAP_PROFILE: &str = "/debug/pprof/heap";
 /// Seconds that a profile of CPU time takes if nobody says how many: as with Go's.
 const SECONDS: u64 = 30;
 /// The most that it takes.
@@ -36,27 +34,17 @@ impl Profiles {
     /// [`HubError::Forbidden`], [`HubError::BadRequest`] where the number is none or too high, [`HubError::TooMany`] while another is
     /// made, [`HubError::Unavailable`] where profiles are off.
     pub async fn cpu(&self, who: &Identity, query: Option<&str>) -> Result<Vec<u8>, HubError> {
-        let profiler = self.profiler(who, CPU_PROFILE)?;
+        let profiler = self.profiler(who)?;
         let duration = Duration::from_secs(seconds(query)?);
         tracing::info!(who = %who.recorded(), ?duration, "a profile of CPU time is made");
         profiler.cpu(duration).await.map_err(refused)
     }
 
-    /// What is allocated now.
-    ///
-    /// # Errors
-    /// As of [`Self::cpu`].
-    pub async fn heap(&self, who: &Identity) -> Result<Vec<u8>, HubError> {
-        let profiler = self.profiler(who, HEAP_PROFILE)?;
-        tracing::info!(who = %who.recorded(), "a profile of the heap is made");
-        profiler.heap().await.map_err(refused)
-    }
-
-    fn profiler(&self, who: &Identity, path: &str) -> Result<&Profiler, HubError> {
+    fn profiler(&self, who: &Identity) -> Result<&Profiler, HubError> {
         if !who.is_master() {
             let name = &who.username;
             let why = format!(
-                "User \"{name}\" cannot get path \"{path}\": profiles are for members of system:masters only"
+                "User \"{name}\" cannot get path \"{CPU_PROFILE}\": profiles are for members of system:masters only"
             );
             return Err(HubError::Forbidden(why));
         }
@@ -80,7 +68,6 @@ fn seconds(query: Option<&str>) -> Result<u64, HubError> {
 fn refused(error: ProfileError) -> HubError {
     match error {
         ProfileError::Busy => HubError::TooMany(error.to_string()),
-        ProfileError::NoHeapProfiles => HubError::Unavailable(error.to_string()),
         other => HubError::Internal(other.to_string()),
     }
 }

@@ -46,7 +46,6 @@ impl Site {
             path: binary("roadstead-hub")?,
             name: "roadstead-hub".into(),
             arguments: vec![WORKER_ARGUMENT.into()],
-            environment: Vec::new(),
         };
         let workers = workers_of(program, &options.budget)?;
         let options = HubOptions { workers: Some(workers.clone()), ..options };

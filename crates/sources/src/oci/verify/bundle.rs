@@ -97,7 +97,7 @@ impl Bundle {
         match (&self.dsse_envelope, &self.message_signature) {
             (Some(envelope), None) => envelope.signed(image),
             (None, Some(message)) => message.signed(image, manifest),
-            _ => Err(Unfit::new("its bundle has not just one signature")),
+            _ => Err(Unfit::new("its bundle must have exactly one signature")),
         }
     }
 }
@@ -109,7 +109,7 @@ impl Envelope {
         }
         // With several, it would have to be said how many of them count.
         let [signature] = self.signatures.0.as_slice() else {
-            return Err(Unfit::new("its envelope has not just one signature"));
+            return Err(Unfit::new("its envelope must have exactly one signature"));
         };
         payload::states(&self.payload.0, image)?;
         Ok(Signed { signature: signature.sig.0.clone(), message: self.encoded() })

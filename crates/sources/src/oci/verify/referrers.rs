@@ -83,7 +83,7 @@ impl Manifest {
 pub(super) fn bundle(manifest: &[u8]) -> Result<Descriptor, Unfit> {
     let layers = Manifest::parse(manifest)?;
     let [layer] = layers.as_slice() else {
-        return Err(Unfit::new("what refers to it has not just one layer"));
+        return Err(Unfit::new("what refers to it must have exactly one layer"));
     };
     let bundle = &layer.descriptor;
     if bundle.media_type != MEDIA_TYPE {

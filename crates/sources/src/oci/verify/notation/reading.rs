@@ -64,7 +64,7 @@ pub(in crate::oci::verify) fn envelope(manifest: &[u8]) -> Result<Descriptor, Un
     }
     let layers = manifest.layers.map(|few| few.0).unwrap_or_default();
     let [envelope] = layers.as_slice() else {
-        return Err(Unfit::new("what refers to it has not just one envelope"));
+        return Err(Unfit::new("what refers to it must have exactly one envelope"));
     };
     if !ENVELOPES.contains(&envelope.media_type.as_str()) {
         let shown = crate::tree::shown(&envelope.media_type);
