@@ -12,7 +12,7 @@ use roadstead_model::{
     Digest, Dispatch, DispatchKey, DispatchSpec, GivenKey, GivenVariables, Hasher, ObjectRef, VariablesKind,
 };
 use serde::{Deserialize, Serialize};
-use zeroize::{Zeroize as _, Zeroizing};
+use zeroize::{Zeroize, Zeroizing};
 
 use crate::tend::Watched;
 
@@ -117,10 +117,7 @@ impl Values {
 
 impl Drop for Values {
     fn drop(&mut self) {
-        self.variables
-            .iter_mut()
-            .flat_map(|(_, _, values)| values.values_mut())
-            .for_each(|value| value.zeroize());
+        self.variables.iter_mut().flat_map(|(_, _, values)| values.values_mut()).for_each(Zeroize::zeroize);
         self.keys.iter_mut().for_each(|key| key.bytes.zeroize());
     }
 }

@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use serde_json::Value;
 use zeroize::{Zeroize as _, Zeroizing};
 
-/// A value whose texts are overwritten when it is dropped, and which does not print. Names of fields are left: they are no secrets.
+/// A value whose texts are overwritten when it is dropped, and which does not print. Names of fields are not overwritten: they are not secret.
 #[derive(Clone, Default, PartialEq)]
 pub struct Confidential(Value);
 

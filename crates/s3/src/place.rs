@@ -20,7 +20,7 @@ impl Place {
     /// The bucket of this name on a server that speaks S3; of Amazon's at the bucket's own host, where its name can be a part of one.
     ///
     /// # Errors
-    /// They are no host that there could be.
+    /// No such host can exist.
     pub fn new(mut server: Url, bucket: &str, region: Option<&str>) -> Result<Self, String> {
         server.set_path("/");
         let host = server.host_str().unwrap_or_default().to_owned();

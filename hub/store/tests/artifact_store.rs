@@ -267,7 +267,7 @@ async fn what_nobody_needs_is_removed_and_leftovers_are() -> Result<()> {
     let keys = site.server.keys();
     ensure!(keys.len() == 1 && keys[0].contains(&used.hex()), "{keys:?}");
 
-    // What a hub has uploaded that ended before it wrote the row; what is no hub's; and what is another hub's.
+    // What a hub has uploaded that ended before it wrote the row; what does not belong to a hub; and what is another hub's.
     let leftover = keys[0].replace(&used.hex(), &unused.hex());
     let other = leftover.replacen("artifacts/", "artifacts/7b3ad0a4-1d0b-4b5e-9d3c-2f8f3f4f5a6b/", 1);
     let note = format!("{}/readme.txt", leftover.rsplit_once('/').context("a key")?.0);
