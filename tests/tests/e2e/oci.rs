@@ -123,7 +123,7 @@ async fn what_flux_pushes_is_applied_and_followed() -> Result<()> {
 }
 
 #[tokio::test]
-async fn versions_layers_and_patterns_are_chosen_and_what_is_not_supported_is_named() -> Result<()> {
+async fn versions_layers_and_patterns_are_chosen_and_what_is_not_there_is_named() -> Result<()> {
     let fleet = fleet("oci-choice").await?;
     let (registry, files) = (Registry::start().await?, folder()?);
     let space = fleet.cluster.namespace("oci-choice").await?;
@@ -158,8 +158,8 @@ async fn versions_layers_and_patterns_are_chosen_and_what_is_not_supported_is_na
     choose("none", &["ref: {tag: main}", "layerSelector: {mediaType: none/such}"]).await?;
     fleet.fails("ocirepository/none", "OCIArtifactLayerOperationFailed", &["none/such"]).await?;
     choose("account", &["serviceAccountName: puller"]).await?;
-    let named = ["spec.serviceAccountName", "not supported"];
-    fleet.fails("ocirepository/account", "OCIArtifactPullFailed", &named).await?;
+    let named = ["ServiceAccount 'apps/puller' of spec.serviceAccountName not found"];
+    fleet.fails("ocirepository/account", "AuthenticationFailed", &named).await?;
     // Without its authority nothing is asked of it.
     fleet.apply(&oci_repository("bare", &url, &["secretRef: {name: login}"])).await?;
     fleet.fails("ocirepository/bare", "OCIArtifactPullFailed", &["spec.certSecretRef"]).await?;

@@ -32,7 +32,7 @@ impl Profiles {
     ///
     /// # Errors
     /// [`HubError::Forbidden`], [`HubError::BadRequest`] where the number is none or too high, [`HubError::TooMany`] while another is
-    /// made, [`HubError::Unavailable`] where profiles are off.
+    /// made, [`HubError::NotFound`] where profiles are off.
     pub async fn cpu(&self, who: &Identity, query: Option<&str>) -> Result<Vec<u8>, HubError> {
         let profiler = self.profiler(who)?;
         let duration = Duration::from_secs(seconds(query)?);
@@ -48,7 +48,9 @@ impl Profiles {
             );
             return Err(HubError::Forbidden(why));
         }
-        let off = || HubError::Unavailable("profiles are off: start the hub with --profiling".to_owned());
+        let off = || HubError::NotFound {
+            what: format!("\"{CPU_PROFILE}\" (start the hub with --profiling to have it)"),
+        };
         self.profiler.as_ref().ok_or_else(off)
     }
 }

@@ -170,9 +170,9 @@ fn operator(row: &Row) -> Result<()> {
     Ok(())
 }
 
-/// The hub's own tokens, its keys and its audit log are for the masters alone; and what they ask for is there.
+/// The hub's own tokens, its keys, its audit log and profiles of it are for the masters alone; and what they ask for is there.
 fn masters(row: &Row) -> Result<()> {
-    let theirs = ["/fleet/v1/tokens", "/fleet/v1/account-keys", "/fleet/v1/audit"];
+    let theirs = ["/fleet/v1/tokens", "/fleet/v1/account-keys", "/fleet/v1/audit", "/debug/"];
     let theirs = theirs.iter().any(|path| row.route.path.starts_with(path));
     for column in COLUMNS.iter().filter(|column| **column != "master") {
         ensure!(!theirs || !passes(row, column), "{column} {}: {}", row.key(), row.of(column).status);
