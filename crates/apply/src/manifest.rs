@@ -4,7 +4,7 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use roadstead_model::{Confidential, ObjectRef};
+use roadstead_model::{Confidential, ObjectRef, json_length};
 use serde_json::{Map, Value};
 
 use crate::InputError;
@@ -62,20 +62,6 @@ fn describe(object: &Value) -> String {
     format!("{}/{}", text("/kind"), text("/metadata/name"))
 }
 
-/// Counts bytes and keeps none.
-struct Counter(usize);
-
-impl std::io::Write for Counter {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0 += bytes.len();
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 /// The reference of `object`, as far as the object itself tells (its namespace may be missing, or be one too many).
 /// `position` counts from 1.
 pub(crate) fn check(object: &Value, position: usize) -> Result<ObjectRef, InputError> {
@@ -84,14 +70,9 @@ pub(crate) fn check(object: &Value, position: usize) -> Result<ObjectRef, InputE
         object: describe(object),
         problem: problem.to_owned(),
     };
-    let mut size = Counter(0);
-    serde_json::to_writer(&mut size, object).map_err(|_| malformed("it cannot be written as JSON"))?;
-    if size.0 > MAX_OBJECT_BYTES {
-        return Err(InputError::TooLarge {
-            object: describe(object),
-            bytes: size.0,
-            limit: MAX_OBJECT_BYTES,
-        });
+    let bytes = json_length(object);
+    if bytes > MAX_OBJECT_BYTES {
+        return Err(InputError::TooLarge { object: describe(object), bytes, limit: MAX_OBJECT_BYTES });
     }
     let text =
         |pointer: &str| object.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty());

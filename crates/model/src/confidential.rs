@@ -21,13 +21,20 @@ impl Confidential {
     #[must_use]
     pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
         // In one piece from the beginning: what a buffer grows out of is left as it is.
-        let mut length = Counter(0);
-        // A value that is nothing but JSON is written without an error, into memory as into nothing.
-        let _ = serde_json::to_writer(&mut length, &self.0);
-        let mut bytes = Zeroizing::new(Vec::with_capacity(length.0));
+        let mut bytes = Zeroizing::new(Vec::with_capacity(json_length(&self.0)));
+        // A value that is nothing but JSON is written into memory without an error.
         let _ = serde_json::to_writer(&mut *bytes, &self.0);
         bytes
     }
+}
+
+/// Bytes that a value has as JSON, without writing it anywhere.
+#[must_use]
+pub fn json_length(value: &Value) -> usize {
+    let mut length = Counter(0);
+    // As of `to_bytes`: there is no error.
+    let _ = serde_json::to_writer(&mut length, value);
+    length.0
 }
 
 /// Counts bytes and keeps none.

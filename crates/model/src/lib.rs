@@ -34,7 +34,7 @@ pub use audit::{AuditEntry, AuditFilter, AuditOrigin, AuditOutcome};
 pub use capability::{Capabilities, Capability};
 pub use chain::chain;
 pub use change::{Action, ChangeSet, ObjectResult, Position, Stage, StageTiming, StepTiming};
-pub use confidential::Confidential;
+pub use confidential::{Confidential, json_length};
 pub use decrypt::{Decrypt, GivenKey};
 pub use digest::{Digest, DigestError, Hasher};
 pub use dispatch::{
