@@ -3,20 +3,18 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use clap::Args;
 use roadstead_hub_store::Store;
-use roadstead_kms::{Environment, Network};
-use roadstead_outbound::{Guard, Host, Policy, Proxies, Purpose, Rule, Target};
+use roadstead_kms::Environment;
+use roadstead_outbound::{Guard, Host, Policy, Proxies, Purpose};
 use roadstead_s3::{Bucket, BucketOptions, Credential, CredentialFile, Limits};
 use url::Url;
 
-use crate::network::AllowArgs;
+use crate::network::{AllowArgs, named, own_ways};
 
 /// Most bytes of a file with authorities.
 const MOST_CA: u64 = 1 << 20;
-/// What gives machines and containers of AWS their identity.
-const METADATA: [&str; 2] = ["cloud=169.254.169.254/32", "cloud=169.254.170.2/32"];
 
 /// The object store, and who the hub is there.
 #[derive(Debug, Args)]
@@ -35,7 +33,7 @@ pub(crate) struct ArtifactArgs {
         env = "ROADSTEAD_ARTIFACT_STORE_ENDPOINT",
         requires = "artifact_store"
     )]
-    artifact_store_endpoint: Option<Url>,
+    artifact_store_endpoint: Option<String>,
 
     /// The bucket's region [default: AWS_REGION, else what the endpoint's name says, else us-east-1]
     #[arg(long, value_name = "REGION", env = "ROADSTEAD_ARTIFACT_STORE_REGION", requires = "artifact_store")]
@@ -67,22 +65,21 @@ impl ArtifactArgs {
             return Ok(store);
         };
         let options = self.options(url, allow)?;
-        // The operator has named this address for this process, not a user for the hub: it is an entry of its own, for this bucket's server alone, and so
-        // may be private or of this machine. Whatever else a name of it leads to needs the entries that it needs for Bucket sources.
+        // Whatever else the server leads to needs the entries that it needs for Bucket sources.
         let mut policy = Policy::new(allow.networks.clone());
         let server = options.server().context("--artifact-store")?;
-        if let Some(rule) = rule(&server, Purpose::Bucket) {
-            policy.allow(rule);
+        if let (Some(host), Some(port)) =
+            (server.host_str().and_then(Host::parse), server.port_or_known_default())
+        {
+            policy.allow(named(Purpose::Bucket, host, port));
         }
         let guard = Guard::new(Arc::new(policy), Purpose::Bucket);
         let guard = guard.with_proxies(Arc::new(Proxies::from_env()));
         let bucket = Arc::new(Bucket::new(options, guard).context("--artifact-store")?);
-        // One that does not answer now may soon: the hub serves, and its log has the line that says it.
-        let answers = bucket.probe().await.is_ok();
+        // Whether it answers is seen by the task that tends it: one that hangs holds up no start.
         tracing::info!(
             bucket = bucket.shown(),
             server = %server,
-            answers,
             new = !self.artifact_store_read_only,
             "artifacts are kept in an object store"
         );
@@ -98,7 +95,8 @@ impl ArtifactArgs {
         let get = |name: &str| std::env::var(name).ok();
         let environment = Environment::new(&get);
         let services = environment.token_services()?;
-        let credential = match &self.artifact_store_credentials {
+        let file = self.artifact_store_credentials.as_ref().filter(|path| !path.as_os_str().is_empty());
+        let credential = match file {
             Some(path) => {
                 let file = CredentialFile::new(path.clone());
                 // Told at once, and not at the first fetch.
@@ -107,14 +105,20 @@ impl ArtifactArgs {
             }
             None => cloud(&environment, allow)?,
         };
+        let endpoint = self.artifact_store_endpoint.as_deref().filter(|endpoint| !endpoint.is_empty());
+        let endpoint = endpoint.map(|text| {
+            Url::parse(text).map_err(|error| {
+                anyhow!("--artifact-store-endpoint {text}: {error}: want https://HOST[:PORT]")
+            })
+        });
+        let endpoint = endpoint.transpose()?;
         // An endpoint's own name, where it is Amazon's, says better than a variable where the bucket is.
         let region = self.artifact_store_region.clone();
-        let region =
-            region.or_else(|| services.aws_region.filter(|_| self.artifact_store_endpoint.is_none()));
+        let region = region.or_else(|| services.aws_region.filter(|_| endpoint.is_none()));
         Ok(BucketOptions {
             bucket: bucket.to_owned(),
             prefix: prefix.trim_end_matches('/').to_owned(),
-            endpoint: self.artifact_store_endpoint.clone(),
+            endpoint,
             region: region.filter(|region| !region.is_empty()),
             ca: self.ca()?,
             credential,
@@ -142,29 +146,7 @@ impl ArtifactArgs {
 /// The identity that the environment or the machine gives out.
 fn cloud(environment: &Environment<'_>, allow: &AllowArgs) -> Result<Credential> {
     let credential = environment.wrapping()?.aws.context("there are no credentials for --artifact-store")?;
-    let mut policy = Policy::new(allow.networks.clone());
-    for address in environment.named()? {
-        if let Some(rule) = rule(address.url(), Purpose::Cloud) {
-            policy.allow(rule);
-        }
-    }
-    for network in METADATA {
-        policy.allow(network.parse().context("an address is a network")?);
-    }
-    let network = Network::new(Purpose::Cloud, &Arc::new(policy), Some(Arc::new(Proxies::from_env())));
     let [aws, _] = environment.authorities()?;
-    let network = Arc::new(match aws {
-        Some(pem) => network.with_authorities(&pem),
-        None => network,
-    });
+    let [network] = own_ways(allow, Purpose::Cloud, &environment.named()?, [aws]);
     Ok(Credential::Cloud { credential, sts: environment.token_services()?.aws_sts, network })
-}
-
-/// What lets the hub connect to a server that the operator named.
-fn rule(url: &Url, purpose: Purpose) -> Option<Rule> {
-    let target = match url.host_str().and_then(Host::parse)? {
-        Host::Ip(ip) => Target::Network(ip.into()),
-        Host::Name(name) => Target::Name(name),
-    };
-    Some(Rule { purpose: Some(purpose), target, port: url.port_or_known_default() })
 }

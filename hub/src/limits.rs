@@ -116,9 +116,10 @@ fn budget(text: &str) -> Result<u64, String> {
     Ok(bytes)
 }
 
-/// Shares the process's memory out, and logs the shares.
-pub(crate) fn share_memory(args: &LimitArgs) -> Arc<MemoryBudget> {
+/// Shares the process's memory out but for what is set `aside`, and logs the shares.
+pub(crate) fn share_memory(args: &LimitArgs, aside: u64) -> Arc<MemoryBudget> {
     let (bytes, origin) = detect::memory(args.memory_budget);
+    let bytes = bytes.saturating_sub(aside);
     let budget = MemoryBudget::new(bytes);
     if bytes < budget.total() {
         tracing::warn!(

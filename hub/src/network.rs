@@ -1,14 +1,56 @@
 //! Where the hub connects to for its users: the command line's options for it, and what is never in them.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
 use roadstead_hub_core::Outbound;
 use roadstead_hub_store::Store;
-use roadstead_kms::{Address, Allowed, BadAddress, Environment};
+use roadstead_kms::{Address, Allowed, BadAddress, Environment, Network};
 use roadstead_outbound::{Host, ListedHost, Policy, Proxies, Purpose, Rule, Target};
+
+/// What gives machines and containers of AWS their identity.
+const METADATA: [Ipv4Addr; 2] = [Ipv4Addr::new(169, 254, 169, 254), Ipv4Addr::new(169, 254, 170, 2)];
+
+/// An entry for a server that the operator has named for this process, not a user for the hub: for that one alone, also in a private network or on
+/// this machine.
+pub(crate) fn named(purpose: Purpose, host: Host, port: u16) -> Rule {
+    let target = match host {
+        Host::Ip(ip) => Target::Network(ip.into()),
+        Host::Name(name) => Target::Name(name),
+    };
+    Rule { purpose: Some(purpose), target, port: Some(port) }
+}
+
+/// The way of the process's own credentials: what the operator allows users, the servers that they have named, and where machines have their
+/// identity from. One for each entry of `authorities`, by which servers are trusted besides the system's.
+pub(crate) fn own_ways<'a, const N: usize>(
+    allow: &AllowArgs,
+    purpose: Purpose,
+    servers: impl IntoIterator<Item = &'a Address>,
+    authorities: [Option<Vec<u8>>; N],
+) -> [Arc<Network>; N] {
+    let mut policy = Policy::new(allow.networks.clone());
+    for (host, port) in servers.into_iter().filter_map(Address::endpoint) {
+        policy.allow(named(purpose, host, port));
+    }
+    for ip in METADATA {
+        policy.allow(Rule {
+            purpose: Some(purpose),
+            target: Target::Network(IpAddr::V4(ip).into()),
+            port: None,
+        });
+    }
+    let (policy, proxies) = (Arc::new(policy), Arc::new(Proxies::from_env()));
+    authorities.map(|authorities| {
+        let network = Network::new(purpose, &policy, Some(Arc::clone(&proxies)));
+        Arc::new(match authorities {
+            Some(pem) => network.with_authorities(&pem),
+            None => network,
+        })
+    })
+}
 
 /// What may be connected to, and where credentials for key services may go.
 #[derive(Debug, Clone, Args)]

@@ -145,7 +145,10 @@ async fn serve(
         opened = KeyFile::open(&path, unwrapping(args)) => opened?,
         ended = &mut ended => return ended.map(|signal| tracing::info!(signal, "stopped before the hub had its keys")),
     };
-    let (budget, files) = (limits::share_memory(&args.limits), limits::share_files());
+    let (budget, files) = (
+        limits::share_memory(&args.limits, if args.profiling { roadstead_profile::MEMORY } else { 0 }),
+        limits::share_files(),
+    );
     let sealer = Sealer::with_keys(&keys).context("use the key file's keys")?;
     drop(keys);
     let store = Store::open_over(url, database::transport(&args.database), sealer, args.database_connections)

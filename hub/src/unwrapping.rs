@@ -1,28 +1,24 @@
 //! The key services that unwrap the hub's own keys: which one is asked, with what, and for how long when one cannot be reached.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Args;
 use roadstead_hub_store::Key;
 use roadstead_kms::{
-    Address, Entry, Environment, KeyWrappers, Network, TokenSource, VaultCredential, VaultProof,
-    WrappingError, WrappingKey,
+    Entry, Environment, KeyWrappers, TokenSource, VaultCredential, VaultProof, WrappingError, WrappingKey,
 };
-use roadstead_outbound::{Host, Policy, Proxies, Purpose, Rule, Target};
+use roadstead_outbound::Purpose;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 use crate::args::positive;
-use crate::network::AllowArgs;
+use crate::network::{AllowArgs, own_ways};
 
 /// Before a key service that could not be reached is asked again; it doubles, up to the longest.
 const PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// What gives machines and containers of AWS their identity.
-const METADATA: [&str; 2] = ["kms=169.254.169.254/32", "kms=169.254.170.2/32"];
 
 /// What the hub shows to a key service that has wrapped its keys, besides what AWS and Vault clients take of the environment.
 #[derive(Debug, Clone, Args)]
@@ -94,26 +90,9 @@ impl Unwrapping {
         if let Some(address) = &typed {
             allowed.add(address.clone());
         }
-        // The operator has named these for this process, not a user for the hub: each is an entry of its own.
-        let mut policy = Policy::new(self.allow.networks.clone());
-        let named = environment.named()?;
-        for address in named.iter().chain(&self.allow.key_services).chain(&typed) {
-            if let Some(rule) = rule(address) {
-                policy.allow(rule);
-            }
-        }
-        for network in METADATA {
-            policy.allow(network.parse().context("an address is a network")?);
-        }
-        let (policy, proxies) = (Arc::new(policy), Arc::new(Proxies::from_env()));
-        let network = |authorities: Option<Vec<u8>>| {
-            let network = Network::new(Purpose::Kms, &policy, Some(Arc::clone(&proxies)));
-            Arc::new(match authorities {
-                Some(pem) => network.with_authorities(&pem),
-                None => network,
-            })
-        };
-        let [aws, vault] = environment.authorities()?.map(network);
+        let servers = environment.named()?;
+        let servers = servers.iter().chain(&self.allow.key_services).chain(&typed);
+        let [aws, vault] = own_ways(&self.allow, Purpose::Kms, servers, environment.authorities()?);
         Ok(KeyWrappers::new(credentials, allowed, aws, vault))
     }
 
@@ -157,14 +136,4 @@ impl Unwrapping {
     pub(crate) fn until(&self) -> Instant {
         Instant::now() + self.args.key_service_patience
     }
-}
-
-/// What lets the hub connect to a key service that was named.
-fn rule(address: &Address) -> Option<Rule> {
-    let (host, port) = address.endpoint()?;
-    let target = match host {
-        Host::Ip(ip) => Target::Network(ip.into()),
-        Host::Name(name) => Target::Name(name),
-    };
-    Some(Rule { purpose: Some(Purpose::Kms), target, port: Some(port) })
 }

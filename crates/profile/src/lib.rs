@@ -9,6 +9,8 @@ use std::time::Duration;
 use pprof_util::{StackProfile, WeightedStack};
 use tokio::sync::{Mutex, MutexGuard};
 
+/// Bytes that a process takes from its first profile on: a table for samples of 64 MiB, which stays, and names of functions while they are looked up.
+pub const MEMORY: u64 = 96 << 20;
 /// Samples for each second of CPU time. Not 100, or work that a timer starts would be met always or never.
 const HERTZ: i32 = 99;
 /// Where frames of the handler that takes samples are looked for; it calls a few functions at most.

@@ -88,7 +88,7 @@ pub struct Bucket {
     client: Client,
     keys: Keys,
     limits: Limits,
-    /// Why it is of no use at the moment; none while it answers.
+    /// Why it is unavailable; none while it works.
     lost: Mutex<Option<String>>,
 }
 
@@ -177,7 +177,7 @@ impl Bucket {
         &self.shown
     }
 
-    /// Why it is of no use at the moment; none while it answers.
+    /// Why it is unavailable; none while it works.
     #[must_use]
     pub fn outage(&self) -> Option<String> {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -432,7 +432,7 @@ impl Bucket {
         BucketError::Refused { bucket: self.shown.clone(), status, code, hint }
     }
 
-    /// Notes whether it is of use, in one line when it goes and one when it comes back.
+    /// Notes whether it works, in one line when it goes and one when it comes back.
     fn told<T>(&self, result: Result<T, BucketError>) -> Result<T, BucketError> {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         match (&result, lost.is_some()) {

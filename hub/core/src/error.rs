@@ -95,11 +95,14 @@ pub enum HubError {
     Internal(String),
 }
 
+/// What users are told while the object store with the artifacts does not work.
+const ARTIFACTS_UNAVAILABLE: &str = "the artifact store is unavailable; the hub's log says why";
+
 impl From<StoreError> for HubError {
     fn from(error: StoreError) -> Self {
         match error {
-            // As good as soon as it is back, and nothing is wrong with the database.
-            error @ StoreError::ArtifactStore(_) => Self::Unavailable(error.to_string()),
+            // Nothing is wrong with the database. Why it is unavailable was logged; the bucket is the operator's, and users are not told of it.
+            StoreError::ArtifactStore(_) => Self::Unavailable(ARTIFACTS_UNAVAILABLE.to_owned()),
             other => Self::Store(other),
         }
     }

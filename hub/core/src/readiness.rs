@@ -115,7 +115,7 @@ impl Readiness {
     pub fn told_only(&self) -> Vec<(&'static str, Standing)> {
         let artifacts = self.store.artifact_store();
         let lost = |artifacts: &ArtifactStore| {
-            artifacts.outage().map(|_| "it is of no use at the moment".to_owned())
+            artifacts.outage().map(|_| "it is unavailable; the log says why".to_owned())
         };
         artifacts.map(|artifacts| (ARTIFACT_STORE, lost(artifacts))).into_iter().collect()
     }

@@ -52,8 +52,17 @@ impl Hub {
         let artifacts = self.now() - age.max(IN_USE);
         self.context.store.drop_unused_blobs(self.now() - KEPT_BLOBS, artifacts).await?;
         self.context.store.trim_artifacts(i64::from(most), self.now() - IN_USE).await?;
-        Box::pin(self.context.store.sweep_artifacts(self.now())).await?;
         self.objects.compact_changes(KEPT_CHANGES, KEPT_CHANGES_AT_LEAST).await?;
+        Ok(())
+    }
+
+    /// Sees whether the object store with the artifacts works, and removes from it what nobody needs. Apart from [`Self::tidy`], which a store
+    /// that is slow must not hold up.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn tend_artifact_store(&self) -> Result<(), HubError> {
+        Box::pin(self.context.store.sweep_artifacts(self.now())).await?;
         Ok(())
     }
 }

@@ -57,7 +57,7 @@ impl ArtifactStore {
         format!("{}/{object}", self.id)
     }
 
-    /// Why it is of no use at the moment; none while it answers.
+    /// Why it is unavailable; none while it works.
     #[must_use]
     pub fn outage(&self) -> Option<String> {
         self.bucket.outage()
@@ -119,7 +119,7 @@ impl Store {
     /// of use.
     ///
     /// # Errors
-    /// Where the database refuses, or the object store is of no use: [`StoreError::ArtifactStore`].
+    /// Where the database refuses, or the object store is unavailable: [`StoreError::ArtifactStore`].
     pub async fn put_artifact(&self, digest: Digest, bytes: &[u8], now: Timestamp) -> Result<(), StoreError> {
         let Some(store) = self.artifacts.as_ref().filter(|store| store.is_for_new) else {
             return self.put_blob(digest, bytes, AtRest::Sealed, now).await;
@@ -251,6 +251,10 @@ impl Store {
     pub(crate) async fn remove_objects(&self, objects: Vec<String>) {
         let Some(store) = &self.artifacts else { return };
         let removals = objects.into_iter().take(MOST_REMOVED).map(|object| async move {
+            // Each would wait as long as the one that found it out.
+            if store.outage().is_some() {
+                return;
+            }
             if let Err(error) = store.bucket.remove(&store.name(&object)).await {
                 tracing::debug!(
                     object,
@@ -266,7 +270,7 @@ impl Store {
     /// it has removed.
     ///
     /// # Errors
-    /// Where the database refuses. That the object store is of no use is told by [`ArtifactStore::outage`] and in the log.
+    /// Where the database refuses. That the object store is unavailable is told by [`ArtifactStore::outage`] and in the log.
     pub async fn sweep_artifacts(&self, now: Timestamp) -> Result<u64, StoreError> {
         let Some(store) = &self.artifacts else { return Ok(0) };
         if store.bucket.probe().await.is_err() {

@@ -98,9 +98,9 @@ pub enum StoreError {
         /// The key.
         id: crate::KeyId,
     },
-    /// The object store with the artifacts is of no use at the moment.
-    #[error("the artifact store is of no use at the moment: {0}")]
-    ArtifactStore(roadstead_s3::BucketError),
+    /// The object store with the artifacts is unavailable. Why is for the operator: it names the bucket.
+    #[error("the artifact store is unavailable")]
+    ArtifactStore(#[source] roadstead_s3::BucketError),
     /// A rekey cannot go on.
     #[error("rekey: {0}")]
     Rekey(String),

@@ -143,6 +143,14 @@ pub(crate) async fn tidy(hub: Hub, stop: CancellationToken) {
     }
 }
 
+/// Tends the object store with the artifacts, where there is one.
+pub(crate) async fn tend_artifact_store(hub: Hub, stop: CancellationToken) {
+    let mut timer = timer(UPKEEP_PERIOD);
+    while next(&mut timer, &stop).await {
+        unless(&stop, hub.attempt("the artifact store could not be tended", hub.tend_artifact_store())).await;
+    }
+}
+
 /// Waits for `work`, or for the end.
 async fn unless(stop: &CancellationToken, work: impl Future) {
     tokio::select! {

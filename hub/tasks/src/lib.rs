@@ -40,6 +40,7 @@ pub fn start(hub: &Hub, stop: &CancellationToken) -> JoinSet<()> {
     loops.lasting("keys of issuers", housekeeping::refresh_issuers(hub.clone(), stop.clone()));
     loops.lasting("aggregated roles", housekeeping::aggregate_roles(hub.clone(), stop.clone()));
     loops.lasting("housekeeping", housekeeping::tidy(hub.clone(), stop.clone()));
+    loops.lasting("artifact store", housekeeping::tend_artifact_store(hub.clone(), stop.clone()));
     let Loops { mut all, .. } = loops;
     all.spawn(housekeeping::tell_of_tolerated_sources(hub.clone(), stop.clone()));
     all.spawn(housekeeping::seal_audit(hub.clone(), stop.clone()));
