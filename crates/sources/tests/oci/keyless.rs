@@ -297,7 +297,7 @@ async fn what_was_changed_or_copied_is_refused() {
         ),
         (
             changed("bundle", &|one| one[material]["certificate"]["rawBytes"] = junk.clone().into()),
-            "cannot be read",
+            "is not in DER",
         ),
         (world.bundle("bundle-mail"), "another image"),
         (world.bundle("message"), "another image"),
@@ -384,7 +384,7 @@ async fn roots_that_are_none_are_refused_with_why() {
     changed(
         certificates,
         json!([{ "rawBytes": "MQ==" }]),
-        "certificateAuthorities[0]: a certificate cannot be read",
+        "certificateAuthorities[0]: a certificate is not in DER",
     );
     changed(
         "/timestampAuthorities/0/certChain/certificates/0/rawBytes",

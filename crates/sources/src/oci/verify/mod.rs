@@ -8,6 +8,8 @@
 //! What a registry sent for this is read by the reader (`reading`), as all that it sends; `find` asks the registry for it.
 
 mod bundle;
+mod certificate;
+mod der;
 mod find;
 mod keyless;
 mod keys;

@@ -4,13 +4,10 @@
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::ParsedExtension;
 use x509_parser::pem::Pem;
-use x509_parser::prelude::FromDer as _;
 
 use super::Unfit;
+use crate::oci::verify::certificate::{self, MOST_BYTES};
 use crate::oci::verify::keys::PublicKey;
-
-/// Bytes of a certificate, and of its PEM.
-const MOST_BYTES: usize = 32 << 10;
 
 /// What a certificate is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,13 +19,7 @@ pub(super) enum Usage {
 }
 
 pub(super) fn read(der: &[u8]) -> Result<X509Certificate<'_>, Unfit> {
-    if der.len() > MOST_BYTES {
-        return Err(Unfit::new(format!("a certificate has more than {MOST_BYTES} bytes")));
-    }
-    match X509Certificate::from_der(der) {
-        Ok(([], certificate)) => Ok(certificate),
-        _ => Err(Unfit::new("a certificate cannot be read")),
-    }
+    certificate::read(der).map_err(|why| Unfit::new(format!("a certificate {why}")))
 }
 
 /// The first certificate of a PEM.

@@ -14,7 +14,6 @@
 
 mod body;
 mod certificate;
-mod der;
 mod entry;
 mod hash;
 mod identity;
@@ -30,7 +29,7 @@ use serde::{Deserialize, Serialize};
 pub use identity::Identity;
 pub use root::TrustedRoot;
 
-use super::Unfit;
+use super::{Unfit, der};
 use certificate::Usage;
 use identity::Matcher;
 pub(super) use material::Material;

@@ -7,14 +7,12 @@ use aws_lc_rs::signature::{
     RSA_PSS_2048_8192_SHA384, RSA_PSS_2048_8192_SHA512, UnparsedPublicKey, VerificationAlgorithm,
 };
 use x509_parser::extensions::{KeyUsage, ParsedExtension};
-use x509_parser::prelude::{FromDer as _, X509Certificate};
+use x509_parser::prelude::X509Certificate;
 use x509_parser::public_key::PublicKey as KeyFacts;
 
-use crate::oci::verify::Unfit;
 use crate::oci::verify::keys::PublicKey;
+use crate::oci::verify::{Unfit, certificate};
 
-/// Bytes of a certificate.
-const MOST_CERTIFICATE: usize = 16 << 10;
 /// How certificates may be signed: RSA (PKCS #1 and PSS) and ECDSA, with SHA-256, SHA-384 and SHA-512.
 const SIGNATURES: [&str; 7] = [
     "1.2.840.113549.1.1.10",
@@ -132,13 +130,7 @@ impl<'a> Chain<'a> {
 
 /// The bytes are those of one certificate.
 fn parse(der: &[u8]) -> Result<X509Certificate<'_>, Unfit> {
-    if der.len() > MOST_CERTIFICATE {
-        return Err(Unfit::new(format!("a certificate has more than {MOST_CERTIFICATE} bytes")));
-    }
-    match X509Certificate::from_der(der) {
-        Ok(([], certificate)) => Ok(certificate),
-        _ => Err(Unfit::new("its envelope has a certificate that is none")),
-    }
+    certificate::read(der).map_err(|why| Unfit::new(format!("its envelope has a certificate that {why}")))
 }
 
 fn about(certificate: &X509Certificate<'_>, why: &str) -> Unfit {

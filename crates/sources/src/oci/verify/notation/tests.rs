@@ -289,6 +289,30 @@ fn names_are_read_as_they_are_escaped() {
     assert_eq!(of("C=a,ST=b,O=\\c3\\a4=\\\\"), want("ä=\\"));
 }
 
+/// Whoever signs a certificate signs a part of its bytes; the rest has one form all the same.
+#[test]
+fn no_bit_of_a_certificate_can_be_changed() {
+    let made = Made::load();
+    let trust = made.trust(&policy());
+    let now = second("2026-01-01T00:00:00Z");
+    for tag in ["cose-es256", "cose-ps256"] {
+        let (manifest, good) = made.signed(tag);
+        let was = envelope::parse(&good).unwrap();
+        let mut counted = 0;
+        for bit in 0..good.len() * 8 {
+            let mut bytes = good.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            if judge(&bytes, checks(&trust), &trust.certificates(), &Target::of(&manifest), now).is_ok() {
+                counted += 1;
+                let is = envelope::parse(&bytes).unwrap();
+                assert!((is.signed, is.chain) == (was.signed.clone(), was.chain.clone()), "{tag}, bit {bit}");
+            }
+        }
+        // The name of the program that signed is not signed.
+        assert!(counted > 0, "{tag}");
+    }
+}
+
 proptest! {
     #[test]
     fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), text in ".{0,80}") {

@@ -4,6 +4,7 @@
 use super::Unfit;
 
 pub(super) const INTEGER: u8 = 0x02;
+pub(super) const BITS: u8 = 0x03;
 pub(super) const OCTETS: u8 = 0x04;
 pub(super) const OID: u8 = 0x06;
 pub(super) const UTF8: u8 = 0x0c;
