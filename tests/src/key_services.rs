@@ -1,12 +1,12 @@
-//! A server that is AWS KMS and STS and its API of registries, and the transit engine of a Vault, as far as a hub asks them. What it wrapped, it remembers: nothing
-//! of the plaintext is in what it gives out.
+//! A server that is the key services of AWS, Google and Azure with what they exchange tokens by, AWS's API of registries, and the transit
+//! engine of a Vault, as far as a hub asks them. What it wrapped, it remembers: nothing of the plaintext is in what it gives out.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context as _, Result};
 use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -18,6 +18,30 @@ use crate::registry::LOGIN;
 pub const ACCESS_KEY: &str = "AKIDROADSTEAD";
 /// The token that its Vault takes.
 pub const VAULT_TOKEN: &str = "s.key-services-of-tests";
+
+/// The key of a service, as files that are encrypted to it name it.
+#[derive(Debug, Clone, Copy)]
+pub enum ServiceKey<'k> {
+    /// Of AWS, by its ARN.
+    Aws(&'k str),
+    /// Of Google, by its resource.
+    Google(&'k str),
+    /// Of Azure, by its name and version.
+    Azure(&'k str, &'k str),
+    /// Of a Vault, by its engine and name.
+    Vault(&'k str, &'k str),
+}
+
+impl ServiceKey<'_> {
+    fn binding(self) -> String {
+        match self {
+            Self::Aws(arn) => format!("aws {arn} {{}}"),
+            Self::Google(resource) => format!("google {resource}"),
+            Self::Azure(name, version) => format!("azure {name} {version}"),
+            Self::Vault(engine, name) => format!("vault {engine} {name}"),
+        }
+    }
+}
 
 /// The server. Clones share it.
 #[derive(Debug, Clone)]
@@ -31,9 +55,9 @@ pub struct KeyServices {
 struct State {
     /// What was wrapped, by what was given out for it: for what, and the plaintext in base64.
     wrapped: HashMap<String, (String, String)>,
-    /// Who may use keys by a role: the sessions that were given out.
+    /// Who may use keys by an identity: the sessions that were given out.
     sessions: Vec<String>,
-    /// What STS was sent: the role and the token.
+    /// What was shown for one: as whom, and the token.
     web_identities: Vec<(String, String)>,
     unwrapped: usize,
     denies: bool,
@@ -54,6 +78,12 @@ impl Asked {
 
     fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
+    }
+
+    /// A field of a form.
+    fn field(&self, name: &str) -> String {
+        let mut fields = url::form_urlencoded::parse(&self.body);
+        fields.find(|(field, _)| field == name).map(|(_, value)| value.into_owned()).unwrap_or_default()
     }
 }
 
@@ -99,18 +129,29 @@ impl KeyServices {
         self.locked().unwrapped
     }
 
-    /// What STS was sent: roles, and the tokens that were shown for them.
+    /// What was shown for sessions: as whom (a role, an audience or a client), and the token.
     #[must_use]
     pub fn web_identities(&self) -> Vec<(String, String)> {
         self.locked().web_identities.clone()
     }
 
-    /// The newest session that STS gave out.
+    /// The newest session that was given out.
     ///
     /// # Errors
     /// When it gave out none.
     pub fn session(&self) -> Result<String> {
         self.locked().sessions.last().cloned().context("no session was given out")
+    }
+
+    /// Wraps what was wrapped by one key by another too.
+    ///
+    /// # Errors
+    /// When it was not wrapped here by that key.
+    pub fn wrapped_again(&self, by: ServiceKey<'_>, wrapped: &str, to: ServiceKey<'_>) -> Result<String> {
+        let mut state = self.locked();
+        let plain = state.unwrap(&by.binding(), wrapped).context("it was not wrapped here")?;
+        state.unwrapped -= 1;
+        Ok(state.wrap(to.binding(), &plain))
     }
 
     fn locked(&self) -> MutexGuard<'_, State> {
@@ -140,19 +181,48 @@ impl KeyServices {
         if asked.body.starts_with(b"Action=AssumeRoleWithWebIdentity") {
             return state.web_identity(asked);
         }
-        let (status, answer) = match asked.header("x-amz-target") {
-            "" => state.vault(asked),
-            target => state.aws(target, asked),
+        let path = asked.path.split('?').next().unwrap_or_default();
+        let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+        let (status, answer) = match (asked.header("x-amz-target"), parts.as_slice()) {
+            ("", ["v1", "token"]) => state.google_exchange(asked),
+            ("", ["v1", "projects", ..]) => state.google(path, asked),
+            ("", [tenant, "oauth2", "v2.0", "token"]) => state.azure_login(tenant, asked),
+            ("", ["keys", name, version, "decrypt"]) => state.azure(name, version, asked),
+            ("", ["v1", "auth", "jwt", "login"]) => state.vault_login(asked),
+            ("", _) => state.vault(asked),
+            (target, _) => state.aws(target, asked),
         };
         (status, answer.to_string())
     }
 }
 
 impl State {
-    fn wrap(&mut self, binding: String, plain: &Value) -> String {
+    /// Wraps what is given in base64.
+    fn wrap(&mut self, binding: String, plain: &str) -> String {
         let name = Uuid::new_v4();
-        self.wrapped.insert(name.to_string(), (binding, plain.as_str().unwrap_or_default().to_owned()));
+        self.wrapped.insert(name.to_string(), (binding, plain.to_owned()));
         STANDARD.encode(name.to_string())
+    }
+
+    /// A session for who shows a token.
+    fn session(&mut self, whose: String, token: String, kind: &str) -> Option<String> {
+        self.web_identities.push((whose, token));
+        self.given(kind)
+    }
+
+    fn given(&mut self, kind: &str) -> Option<String> {
+        let session = format!("{kind}-{}", Uuid::new_v4());
+        if self.denies {
+            return None;
+        }
+        self.sessions.push(session.clone());
+        Some(session)
+    }
+
+    /// Whether it is asked with a session of this kind.
+    fn is_known(&self, asked: &Asked, kind: &str) -> bool {
+        let shown = asked.header("authorization").strip_prefix("Bearer ").unwrap_or_default();
+        shown.starts_with(kind) && self.sessions.iter().any(|given| given == shown)
     }
 
     fn unwrap(&mut self, binding: &str, wrapped: &str) -> Option<String> {
@@ -163,14 +233,16 @@ impl State {
     }
 
     fn vault(&mut self, asked: &Asked) -> (u16, Value) {
-        if self.denies || asked.header("x-vault-token") != VAULT_TOKEN {
+        let token = asked.header("x-vault-token");
+        let is_known = token == VAULT_TOKEN || self.sessions.iter().any(|given| given == token);
+        if self.denies || !is_known {
             return (403, json!({ "errors": ["1 error occurred:\n\t* permission denied\n\n"] }));
         }
         let parts: Vec<&str> = asked.path.trim_matches('/').split('/').collect();
         let ["v1", engine, what, key] = parts.as_slice() else { return (404, json!({ "errors": [] })) };
-        let (binding, body) = (format!("vault {engine} {key}"), asked.json());
+        let (binding, body) = (ServiceKey::Vault(engine, key).binding(), asked.json());
         if *what == "encrypt" {
-            let wrapped = self.wrap(binding, &body["plaintext"]);
+            let wrapped = self.wrap(binding, body["plaintext"].as_str().unwrap_or_default());
             return (200, json!({ "data": { "ciphertext": format!("vault:v1:{wrapped}") } }));
         }
         let wrapped = body["ciphertext"].as_str().and_then(|text| text.strip_prefix("vault:v1:"));
@@ -204,7 +276,10 @@ impl State {
         let context = if context.is_null() { "{}".to_owned() } else { context.to_string() };
         let binding = format!("aws {key} {context}");
         if target == "TrentService.Encrypt" {
-            return (200, json!({ "KeyId": key, "CiphertextBlob": self.wrap(binding, &body["Plaintext"]) }));
+            return (
+                200,
+                json!({ "KeyId": key, "CiphertextBlob": self.wrap(binding, body["Plaintext"].as_str().unwrap_or_default()) }),
+            );
         }
         let wrapped = body["CiphertextBlob"].as_str().unwrap_or_default();
         match self.unwrap(&binding, wrapped) {
@@ -214,22 +289,71 @@ impl State {
     }
 
     fn web_identity(&mut self, asked: &Asked) -> (u16, String) {
-        let form = String::from_utf8_lossy(&asked.body).into_owned();
-        let part = |name: &str| {
-            let found = form.split('&').filter_map(|pair| pair.split_once('='));
-            let value = found.filter(|(key, _)| *key == name).map(|(_, value)| value).next();
-            value.unwrap_or_default().replace("%3A", ":").replace("%2F", "/")
-        };
-        self.web_identities.push((part("RoleArn"), part("WebIdentityToken")));
-        if self.denies {
+        let (role, token) = (asked.field("RoleArn"), asked.field("WebIdentityToken"));
+        let Some(session) = self.session(role, token, "aws") else {
             return (403, "<Error><Code>AccessDenied</Code></Error>".to_owned());
-        }
-        let session = Uuid::new_v4().to_string();
-        self.sessions.push(session.clone());
+        };
         let given = format!(
             "<Credentials><AccessKeyId>ASIAROADSTEAD</AccessKeyId><SecretAccessKey>s</SecretAccessKey><SessionToken>{session}\
              </SessionToken><Expiration>2099-01-01T00:00:00Z</Expiration></Credentials>"
         );
         (200, given)
+    }
+
+    fn google_exchange(&mut self, asked: &Asked) -> (u16, Value) {
+        match self.session(asked.field("audience"), asked.field("subject_token"), "google-federated") {
+            Some(token) => (200, json!({ "access_token": token, "expires_in": 3600 })),
+            None => (403, json!({ "error": "access_denied", "error_description": "not you" })),
+        }
+    }
+
+    fn google(&mut self, path: &str, asked: &Asked) -> (u16, Value) {
+        let denied = (403, json!({ "error": { "status": "PERMISSION_DENIED" } }));
+        let path = path.trim_start_matches("/v1/");
+        if path.ends_with(":generateAccessToken") {
+            let given =
+                if self.is_known(asked, "google-federated") { self.given("google-acting") } else { None };
+            let answer = |token| json!({ "accessToken": token, "expireTime": "2099-01-01T00:00:00Z" });
+            return given.map_or(denied, |token| (200, answer(token)));
+        }
+        let Some(key) = path.strip_suffix(":decrypt") else { return (404, json!({})) };
+        if self.denies || !self.is_known(asked, "google-acting") {
+            return denied;
+        }
+        let body = asked.json();
+        match self.unwrap(&ServiceKey::Google(key).binding(), body["ciphertext"].as_str().unwrap_or_default())
+        {
+            Some(plain) => (200, json!({ "plaintext": plain })),
+            None => (400, json!({ "error": { "status": "INVALID_ARGUMENT" } })),
+        }
+    }
+
+    fn azure_login(&mut self, tenant: &str, asked: &Asked) -> (u16, Value) {
+        let whose = format!("{tenant} {} {}", asked.field("client_id"), asked.field("scope"));
+        match self.session(whose, asked.field("client_assertion"), "azure") {
+            Some(token) => (200, json!({ "access_token": token, "expires_in": "3599" })),
+            None => (401, json!({ "error": "invalid_client" })),
+        }
+    }
+
+    fn azure(&mut self, name: &str, version: &str, asked: &Asked) -> (u16, Value) {
+        if self.denies || !self.is_known(asked, "azure") {
+            return (403, json!({ "error": { "code": "Forbidden" } }));
+        }
+        let (binding, body) = (ServiceKey::Azure(name, version).binding(), asked.json());
+        let plain = self.unwrap(&binding, body["value"].as_str().unwrap_or_default());
+        match plain.and_then(|plain| STANDARD.decode(plain).ok()) {
+            Some(plain) => (200, json!({ "kid": name, "value": URL_SAFE_NO_PAD.encode(plain) })),
+            None => (400, json!({ "error": { "code": "BadParameter" } })),
+        }
+    }
+
+    fn vault_login(&mut self, asked: &Asked) -> (u16, Value) {
+        let body = asked.json();
+        let text = |field: &str| body[field].as_str().unwrap_or_default().to_owned();
+        match self.session(text("role"), text("jwt"), "vault") {
+            Some(token) => (200, json!({ "auth": { "client_token": token, "lease_duration": 3600 } })),
+            None => (400, json!({ "errors": ["role could not be found"] })),
+        }
     }
 }
