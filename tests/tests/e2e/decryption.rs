@@ -15,18 +15,18 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _};
 use crate::secrets::{Place, Word, dump, search};
 
 /// A folder with keys, and the programs that use them.
-struct Keys {
+pub(crate) struct Keys {
     folder: PathBuf,
 }
 
 /// An age key: what files are encrypted to, and what decrypts them.
-struct AgeKey {
+pub(crate) struct AgeKey {
     recipient: String,
-    identity: String,
+    pub(crate) identity: String,
 }
 
 impl Keys {
-    fn new(setup: &HubSetup) -> Result<Self> {
+    pub(crate) fn new(setup: &HubSetup) -> Result<Self> {
         let folder = setup.folder().join("keys");
         std::fs::create_dir_all(folder.join("gnupg"))?;
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
@@ -58,7 +58,7 @@ impl Keys {
     }
 
     /// An age key, made by its rule: the recipient is the identity's public point.
-    fn age(&self) -> Result<AgeKey> {
+    pub(crate) fn age(&self) -> Result<AgeKey> {
         let text = self.run(age_keygen()?, &[])?;
         let identity =
             text.lines().find(|line| line.starts_with("AGE-SECRET-KEY-")).context("an identity")?;
@@ -74,7 +74,7 @@ impl Keys {
         self.run(clients()?.join("bin/sops"), &args)
     }
 
-    fn encrypt_secret(&self, text: &str, to: &AgeKey) -> Result<String> {
+    pub(crate) fn encrypt_secret(&self, text: &str, to: &AgeKey) -> Result<String> {
         let args = ["--age", &to.recipient, "--encrypted-regex", "^(data|stringData)$"];
         self.encrypt("secret.yaml", text, &args)
     }
@@ -84,7 +84,7 @@ fn age_keygen() -> Result<PathBuf> {
     Ok(clients()?.join("bin/age-keygen"))
 }
 
-fn secret(namespace: &str, name: &str, key: &str, value: &str) -> String {
+pub(crate) fn secret(namespace: &str, name: &str, key: &str, value: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Secret\nmetadata:\n  name: {name}\n  namespace: {namespace}\nstringData:\n  {key}: {value}\n"
     )

@@ -73,6 +73,7 @@ mod unseen;
 mod variables;
 mod verify;
 mod versions;
+mod wiped;
 mod workers;
 mod workload_identity;
 mod wrapped_keys;
