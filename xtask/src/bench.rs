@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::cache;
 use crate::devcluster::Devcluster;
-use crate::foreign::install_oidc;
+use crate::foreign::install_for_bench;
 use crate::phases::Phases;
 use crate::process::Runner;
 use crate::stand::{Purpose, sweep, with_servers};
@@ -21,11 +21,7 @@ pub(crate) fn run(root: &Path, runner: &Runner, quick: bool, only: Option<&str>)
     let cluster = phases.time(runner, "build the development cluster", || Devcluster::build(root, runner))?;
     sweep(runner, &cluster)?;
     phases.time(runner, "build the dashboard", || web::build(root, runner))?;
-    // Whose people ask.
-    let oidc = match only {
-        None | Some("rights") => Some(install_oidc(root, runner, &mut phases)?),
-        Some(_) => None,
-    };
+    let foreign = install_for_bench(root, runner, &mut phases, only)?;
     phases.time(runner, "build programs", || {
         if quick {
             return runner.run(&mut cache::build_programs(root));
@@ -43,7 +39,7 @@ pub(crate) fn run(root: &Path, runner: &Runner, quick: bool, only: Option<&str>)
         servers.tell(&mut command, &bin_dir);
         command.env("ROADSTEAD_BENCH_CLUSTER", kubeconfig.parent().context("it lies in a folder")?);
         command.env("ROADSTEAD_BENCH_OUT", target.join("bench.json"));
-        command.envs(oidc.iter().map(|folder| ("ROADSTEAD_TEST_OIDC", folder)));
+        command.envs(foreign);
         if quick {
             command.env("ROADSTEAD_BENCH_QUICK", "1");
         }

@@ -21,12 +21,14 @@ struct Foreign {
     name: &'static str,
 }
 
-/// The OpenID provider, which measurements take, too.
+/// What measurements take, too: the OpenID provider where people ask, and the clients where sources are fetched.
 const OIDC: Foreign =
     Foreign { variable: "ROADSTEAD_TEST_OIDC", folder: "oidc", name: "install the OpenID provider" };
+const CLIENTS: Foreign =
+    Foreign { variable: "ROADSTEAD_TEST_CLIENTS", folder: "clients", name: "install foreign clients" };
 
 const ALL: [Foreign; 6] = [
-    Foreign { variable: "ROADSTEAD_TEST_CLIENTS", folder: "clients", name: "install foreign clients" },
+    CLIENTS,
     Foreign { variable: "ROADSTEAD_TEST_FLUX", folder: "flux", name: "build kustomize-controller" },
     Foreign { variable: "ROADSTEAD_TEST_HELM", folder: "helm", name: "build helm" },
     Foreign { variable: "ROADSTEAD_TEST_KUBELOGIN", folder: "kubelogin", name: "build kubelogin" },
@@ -56,7 +58,14 @@ pub(crate) fn install(
     Ok(variables)
 }
 
-/// Installs the OpenID provider where it is not in the cache, and gives the folder with it.
-pub(crate) fn install_oidc(root: &Path, runner: &Runner, phases: &mut Phases) -> Result<PathBuf> {
-    OIDC.install(root, runner, phases)
+/// Installs those that a part of the bench takes, or all of it where none is named.
+pub(crate) fn install_for_bench(
+    root: &Path,
+    runner: &Runner,
+    phases: &mut Phases,
+    part: Option<&str>,
+) -> Result<Vec<(&'static str, OsString)>> {
+    let taken = [("rights", OIDC), ("sources", CLIENTS)];
+    let taken = taken.into_iter().filter(|(of, _)| part.is_none_or(|part| part == *of));
+    taken.map(|(_, foreign)| Ok((foreign.variable, foreign.install(root, runner, phases)?.into()))).collect()
 }

@@ -108,7 +108,7 @@ enum Chore {
         #[arg(long)]
         quick: bool,
         /// One part of it; the dashboard's takes over an hour and is measured only when it is asked for
-        #[arg(long, value_parser = ["api", "rights", "fleet", "onboarding", "fairness", "monorepo", "pipeline", "dashboard"])]
+        #[arg(long, value_parser = ["api", "rights", "fleet", "onboarding", "fairness", "monorepo", "sources", "pipeline", "dashboard"])]
         only: Option<String>,
     },
     /// Start the demo: two clusters, hub, agents, a Git server, a webapp; then push a change and show it arrive

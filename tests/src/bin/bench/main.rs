@@ -26,6 +26,7 @@ use api::Api;
 use figures::{Figure, Report};
 use fleet::dashboard::Scene;
 use fleet::fairness::Greed;
+use fleet::sources::Amount;
 use memory::Processes;
 use rights::People;
 
@@ -47,6 +48,8 @@ pub(crate) struct Plan {
     pub(crate) greed: Greed,
     /// What the dashboard has to show.
     pub(crate) scene: Scene,
+    /// Repositories and artifacts.
+    pub(crate) sources: Amount,
     /// Overlays of one repository.
     pub(crate) overlays: usize,
     /// Objects of a Kustomization on a real cluster.
@@ -72,6 +75,14 @@ impl Plan {
                 clusters: 10,
                 greed: Greed { clusters: 20, hanging: 2, greedy: 100, rounds: 5, asked_a_second: 200 },
                 scene: Scene { clusters: 40, kustomizations_of_each: 2, minutes: 1 },
+                sources: Amount {
+                    files: 200,
+                    rounds: 2,
+                    at_once: 5,
+                    unchanged: 10,
+                    watched: Duration::from_secs(5),
+                    large: 5,
+                },
                 overlays: 100,
                 applied: 500,
                 edits: 20,
@@ -91,6 +102,14 @@ impl Plan {
             clusters: 50,
             greed: Greed { clusters: 100, hanging: 10, greedy: 1000, rounds: 60, asked_a_second: 1000 },
             scene,
+            sources: Amount {
+                files: 10_000,
+                rounds: 5,
+                at_once: 50,
+                unchanged: 1_000,
+                watched: Duration::from_secs(120),
+                large: 50,
+            },
             overlays: 3_000,
             applied: 5_000,
             edits: 100,
@@ -127,6 +146,10 @@ async fn main() -> Result<()> {
     if matches!(only.as_str(), "" | "monorepo") {
         eprintln!("one repository of {} overlays", plan.overlays);
         fleet::monorepo::measure(&mut report, plan.overlays).await?;
+    }
+    if matches!(only.as_str(), "" | "sources") {
+        eprintln!("sources: {:?}", plan.sources);
+        fleet::sources::measure(&mut report, plan.sources).await?;
     }
     if matches!(only.as_str(), "" | "pipeline") {
         eprintln!("one Kustomization of {} objects", plan.applied);

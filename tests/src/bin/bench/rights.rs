@@ -30,7 +30,7 @@ pub(crate) struct People {
 const TEAMS: usize = 50;
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 /// Watches of one connection: the hub lets a connection have some more requests at once, and what is beyond would wait for its turn.
-const WATCHES_OF_A_CONNECTION: usize = 50;
+const WATCHES_OF_A_CONNECTION: usize = 25;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What keeps the log from being sealed while it is held (`hub/store/src/audit/batches.rs`).
 const SEALER: i64 = 0x726f_6164_6175_6469;

@@ -5,6 +5,7 @@ pub(crate) mod dashboard;
 pub(crate) mod fairness;
 pub(crate) mod monorepo;
 pub(crate) mod onboarding;
+pub(crate) mod sources;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -186,16 +187,27 @@ fn commit(repository: &Repository, value: &str) -> Result<()> {
 async fn source(api: &Api, server: &GitServer) -> Result<Repository> {
     let repository = server.add_repository(REPOSITORY)?;
     commit(&repository, "first")?;
+    trust(api, server).await?;
+    git_source(api, server, REPOSITORY, Duration::from_secs(3600)).await?;
+    Ok(repository)
+}
+
+/// A Secret of the hub that says which certificates a Git server has.
+async fn trust(api: &Api, server: &GitServer) -> Result<()> {
     let ca = STANDARD.encode(server.ca_pem().context("a server over HTTPS")?);
     let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": REPOSITORY }, "data": { "ca.crt": ca } });
     api.ask(Method::POST, "/api/v1/namespaces/default/secrets", "application/json", secret.to_string())
-        .await?;
+        .await
+        .map(drop)
+}
+
+/// A source on the hub of a server's repository of this name.
+async fn git_source(api: &Api, server: &GitServer, name: &str, interval: Duration) -> Result<()> {
     let source = json!({ "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository",
-        "metadata": { "name": REPOSITORY },
-        "spec": { "url": server.url(REPOSITORY), "interval": "1h", "ref": { "branch": "main" },
+        "metadata": { "name": name },
+        "spec": { "url": server.url(name), "interval": format!("{}s", interval.as_secs()), "ref": { "branch": "main" },
             "secretRef": { "name": REPOSITORY } } });
-    api.ask(Method::POST, SOURCES, "application/json", source.to_string()).await?;
-    Ok(repository)
+    api.ask(Method::POST, SOURCES, "application/json", source.to_string()).await.map(drop)
 }
 
 const SOURCES: &str = "/apis/source.toolkit.fluxcd.io/v1/namespaces/default/gitrepositories";
