@@ -64,6 +64,8 @@ reasons! {
     Contended,
     /// The source has no usable artifact.
     ArtifactFailed,
+    /// Files of the source are not in its artifact.
+    FilesLeftOut,
     /// A source of an ArtifactGenerator has no usable artifact.
     SourceFetchFailed,
     /// Reconciliation is turned off by an annotation.

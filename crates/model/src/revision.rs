@@ -116,6 +116,9 @@ impl FromStr for Revision {
         // A reference may hold both signs.
         let (reference, content) = text.rsplit_once('@').unwrap_or(("", text));
         let Some((name, hex)) = content.split_once(':') else {
+            if let Some(older) = older(text) {
+                return Ok(older);
+            }
             return if is_version(text) {
                 Ok(Self { reference: text.to_owned(), content: None })
             } else {
@@ -131,6 +134,17 @@ impl FromStr for Revision {
             None => Err(refused(text)),
         }
     }
+}
+
+/// What Flux wrote before its API had `@`: `BRANCH/COMMIT`, `HEAD/COMMIT` where there was no branch, or the commit alone. None where it is not that.
+fn older(text: &str) -> Option<Revision> {
+    let (reference, hex) = text.rsplit_once('/').unwrap_or(("HEAD", text));
+    let is_commit = hex.len() == Algorithm::Sha1.digits() && is_hex(hex);
+    let reference = if reference == "HEAD" { "" } else { reference };
+    is_commit.then(|| Revision {
+        reference: reference.to_owned(),
+        content: Some(Content { algorithm: Algorithm::Sha1, hex: hex.to_owned() }),
+    })
 }
 
 fn refused(text: &str) -> RevisionError {
@@ -195,6 +209,19 @@ mod tests {
             assert_eq!(revision.to_string(), text);
         }
         assert_eq!("6.0.1".parse::<Revision>().expect("a version").legacy(), "6.0.1");
+    }
+
+    #[test]
+    fn older_forms_are_read() {
+        for (older, now) in [
+            (format!("main/{COMMIT}"), format!("main@sha1:{COMMIT}")),
+            (format!("feature/x@y/{COMMIT}"), format!("feature/x@y@sha1:{COMMIT}")),
+            (format!("HEAD/{COMMIT}"), format!("sha1:{COMMIT}")),
+            (COMMIT.to_owned(), format!("sha1:{COMMIT}")),
+        ] {
+            assert_eq!(older.parse::<Revision>().expect("an older form").to_string(), now);
+        }
+        assert!(format!("main/{}", &COMMIT[1..]).parse::<Revision>().is_err());
     }
 
     #[test]

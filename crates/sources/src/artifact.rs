@@ -1,7 +1,7 @@
 //! An artifact: a tree as a tar.gz, and back.
 //!
-//! Packing depends on the tree and nothing else: paths sorted, no times, no owners, two modes. So the same tree has the
-//! same digest, whoever packs it and whenever.
+//! Packing depends on the tree and nothing else, so the same tree has the same digest, whoever packs it and whenever. The tar is byte for byte
+//! what Flux makes of the same files: folders before what is in them, each by the order of its names, no times, no owners, two modes of files.
 
 use std::borrow::Cow;
 use std::io::{self, BufRead, Read, Write};
@@ -11,6 +11,7 @@ use roadstead_model::Digest;
 
 use crate::gzip::Gzip;
 use crate::tree::{Content, Entry, Measure, Tree, TreeBuilder, TreeError, TreeLimits, shown, too_large};
+use crate::ustar::{self, Kind};
 
 /// A packed tree.
 #[derive(Clone, PartialEq, Eq)]
@@ -85,58 +86,39 @@ pub(crate) fn pack_to<C: Content, W: Write>(
     mut read: impl FnMut(&C) -> io::Result<Cow<'_, [u8]>>,
 ) -> Result<W, ArtifactError> {
     let whole = |source| ArtifactError::Pack { path: String::new(), source };
-    let mut tar = tar::Builder::new(Gzip::new(to).map_err(whole)?);
-    for (path, entry) in tree {
-        append(&mut tar, path, entry, &mut read)
-            .map_err(|source| ArtifactError::Pack { path: path.clone(), source })?;
+    let mut tar = Gzip::new(to).map_err(whole)?;
+    let folders = tree.folders().map(|path| (path, None));
+    let mut all: Vec<(&str, Option<&Entry<C>>)> =
+        folders.chain(tree.iter().map(|(path, entry)| (path.as_str(), Some(entry)))).collect();
+    // The root is first, whose path is empty. Folders are walked: what lies in one stands before what comes after it.
+    all.sort_unstable_by(|(one, _), (other, _)| one.split('/').cmp(other.split('/')));
+    for (path, entry) in all {
+        let packed = match entry {
+            None => ustar::write(&mut tar, if path.is_empty() { "." } else { path }, Kind::Folder),
+            Some(entry) => append(&mut tar, path, entry, &mut read),
+        };
+        packed.map_err(|source| ArtifactError::Pack { path: path.to_owned(), source })?;
     }
-    tar.into_inner().and_then(Gzip::finish).map_err(whole)
+    ustar::end(&mut tar).map_err(whole)?;
+    tar.finish().map_err(whole)
 }
 
-fn append<C: Content, W: Write>(
-    tar: &mut tar::Builder<W>,
+fn append<C: Content>(
+    tar: &mut impl Write,
     path: &str,
     entry: &Entry<C>,
     read: &mut impl FnMut(&C) -> io::Result<Cow<'_, [u8]>>,
 ) -> io::Result<()> {
-    let mut header = tar::Header::new_gnu();
-    header.set_mtime(0);
-    header.set_uid(0);
-    header.set_gid(0);
     match entry {
         Entry::File { bytes, executable } => {
             let bytes = read(bytes)?;
-            header.set_entry_type(tar::EntryType::Regular);
-            header.set_mode(if *executable { 0o755 } else { 0o644 });
-            header.set_size(bytes.len() as u64);
-            tar.append_data(&mut header, path, bytes.as_ref())
+            let size = bytes.len() as u64;
+            ustar::write(tar, path, Kind::File { size, executable: *executable })?;
+            tar.write_all(&bytes)?;
+            ustar::pad(tar, size)
         }
-        Entry::Symlink { target } => {
-            header.set_entry_type(tar::EntryType::Symlink);
-            header.set_mode(0o777);
-            header.set_size(0);
-            if header.set_link_name_literal(target).is_err() {
-                append_long_target(tar, target)?;
-            }
-            tar.append_data(&mut header, path, io::empty())
-        }
+        Entry::Symlink { target } => ustar::write(tar, path, Kind::Link(target)),
     }
-}
-
-/// GNU's entry for the target of the link that follows, when the link's own header has no room for it. The `tar` crate
-/// would write one itself, but shortens targets (`a/.` to `a`) on the way, and a tree shall read back as it was.
-fn append_long_target<W: Write>(tar: &mut tar::Builder<W>, target: &str) -> io::Result<()> {
-    let mut header = tar::Header::new_gnu();
-    header.set_path("././@LongLink")?;
-    header.set_entry_type(tar::EntryType::GNULongLink);
-    header.set_mode(0o644);
-    header.set_mtime(0);
-    header.set_uid(0);
-    header.set_gid(0);
-    // GNU ends the name with a NUL.
-    header.set_size(target.len() as u64 + 1);
-    header.set_cksum();
-    tar.append(&header, target.as_bytes().chain([0].as_slice()))
 }
 
 /// Reads an artifact back, holding it to `limits`.
@@ -189,7 +171,7 @@ pub(crate) fn unpack_with<C: Content>(
     if !rest.inner.into_inner().fill_buf().map_err(ArtifactError::Damaged)?.is_empty() {
         return Err(ArtifactError::Damaged(io::Error::other("there are bytes after its end")));
     }
-    Ok(builder.finish()?)
+    Ok(builder.finish_as_told()?)
 }
 
 fn read_entry<C: Content>(
@@ -203,8 +185,12 @@ fn read_entry<C: Content>(
     // Other tools write `./a` and `folder/`.
     let path = path.strip_prefix("./").unwrap_or(&path).to_owned();
     match kind {
-        // The second is what `git archive` notes of its commit.
-        tar::EntryType::Directory | tar::EntryType::XGlobalHeader => {}
+        tar::EntryType::Directory => {
+            let path = path.trim_end_matches('/');
+            builder.folder(if path == "." { "" } else { path })?;
+        }
+        // What `git archive` notes of its commit.
+        tar::EntryType::XGlobalHeader => {}
         tar::EntryType::Regular => {
             builder.check_size(&path, entry.size())?;
             let executable = entry.header().mode().map_err(ArtifactError::Damaged)? & 0o111 != 0;

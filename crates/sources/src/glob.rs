@@ -95,6 +95,22 @@ impl Glob {
     }
 }
 
+/// A pattern of one name, as Go's `filepath.Match` has them.
+#[derive(Debug, Clone)]
+pub(crate) struct NameGlob(Vec<Sign>);
+
+impl NameGlob {
+    /// Reads a pattern; none where it is malformed.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        read_name(text, Signs::Simple).map(Self)
+    }
+
+    /// Whether a name is one of those.
+    pub(crate) fn matches(&self, name: &str) -> bool {
+        is_like(&self.0, name)
+    }
+}
+
 fn shown(text: &str) -> String {
     crate::tree::shown(text)
 }

@@ -1,17 +1,13 @@
-//! Which files of a source stay out of its artifact.
+//! Which files of a source stay out of its artifact: section 3 of `../shared/spec/source-v1.md`.
 //!
-//! Patterns are those of `.gitignore`. Flux's rules of precedence: what Flux always leaves out comes first, then the
-//! `.sourceignore` files from the root down, then `spec.ignore`; the last pattern that matches decides. A pattern that
-//! matches a folder matches what lies in it, and (other than in Git) a later `!pattern` can take a file back in although
+//! Git's own files are left out in any case. What Flux leaves out besides (media, archives, settings of other tools) is, unless the user
+//! has a pattern anywhere. Then come the `.sourceignore` files from the root down, and then `spec.ignore`; the last pattern that matches decides.
+//! A pattern that matches a folder matches what lies in it, and (other than in Git) a later `!pattern` can take a file back in although
 //! its folder is left out.
 
 use std::sync::Arc;
 
-use gix::bstr::{BStr, ByteSlice};
-use gix::glob::Pattern;
-use gix::glob::pattern::Case;
-use gix::glob::wildmatch;
-
+use crate::glob::NameGlob;
 use crate::tree::{Measure, TreeError, too_large};
 
 /// The name of the file that holds a source's own patterns.
@@ -24,12 +20,16 @@ const MOST_PATTERNS: usize = 2_000;
 /// Bytes of one pattern.
 const MOST_PATTERN_BYTES: usize = 512;
 
-/// What Flux leaves out of every artifact: Git's own files, media and archives, other tools' settings.
-const DEFAULTS: &str = "\
+/// Git's own files.
+const GIT: &str = "\
 .git/
 .gitignore
 .gitmodules
 .gitattributes
+";
+
+/// What Flux leaves out where nobody says otherwise: media and archives, other tools' settings.
+const DEFAULTS: &str = "\
 *.jpg
 *.jpeg
 *.gif
@@ -67,6 +67,8 @@ pub struct Ignore {
     rules: Vec<Arc<Rules>>,
     /// `spec.ignore`: asked before all others.
     last: Option<Arc<Rules>>,
+    /// Whether the defaults are among the rules.
+    defaults: bool,
     /// What decides about this folder, and so about what lies in it, unless something stronger does. With it, no path
     /// needs to be looked at again for each folder that it lies in.
     inherited: Option<Verdict>,
@@ -81,25 +83,47 @@ pub struct Verdict {
 }
 
 impl Ignore {
-    /// The defaults, and `spec.ignore` if there is one.
+    /// Git's own files, the defaults, and `spec.ignore` if there is one: where that has a pattern, the defaults do not hold.
     ///
     /// # Errors
     /// [`TreeError::TooLarge`] if there are too many patterns.
     pub fn new(spec: Option<&str>) -> Result<Self, TreeError> {
-        let defaults = Rules::parse(String::new(), DEFAULTS.as_bytes(), "default exclusions")?;
-        let last =
-            spec.map(|text| Rules::parse(String::new(), text.as_bytes(), "spec.ignore")).transpose()?;
-        Ok(Self { rules: vec![Arc::new(defaults)], last: last.map(Arc::new), inherited: None })
+        let mut all = Self::without_defaults(spec)?;
+        for (at, patterns) in [GIT, DEFAULTS].into_iter().enumerate() {
+            let rules = Rules::parse(String::new(), patterns.as_bytes(), "default exclusions")?;
+            all.rules.insert(at, Arc::new(rules));
+        }
+        all.defaults = true;
+        let has_own = all.last.as_ref().is_some_and(|rules| !rules.patterns.is_empty());
+        Ok(if has_own { all.with_own_patterns() } else { all })
     }
 
-    /// Those of `spec.ignore` alone, without the defaults: of a bucket.
+    /// Those of `spec.ignore` alone: of a bucket.
     ///
     /// # Errors
     /// [`TreeError::TooLarge`] if there are too many patterns.
     pub fn without_defaults(spec: Option<&str>) -> Result<Self, TreeError> {
-        let mut all = Self::new(spec)?;
-        all.rules.clear();
-        Ok(all)
+        let last =
+            spec.map(|text| Rules::parse(String::new(), text.as_bytes(), "spec.ignore")).transpose()?;
+        Ok(Self { rules: Vec::new(), last: last.map(Arc::new), defaults: false, inherited: None })
+    }
+
+    /// Whether the defaults hold, as far as is known: a pattern anywhere in the source ends that for all of it.
+    #[must_use]
+    pub fn has_defaults(&self) -> bool {
+        self.defaults
+    }
+
+    /// The same for a source that has patterns of its own somewhere.
+    #[must_use]
+    pub fn with_own_patterns(&self) -> Self {
+        let mut all = self.clone();
+        if all.defaults {
+            // They came second.
+            all.rules.remove(1);
+            all.defaults = false;
+        }
+        all
     }
 
     /// The patterns in force in `folder` (the one that these are for: empty for the root, without a `/` at its end) when
@@ -116,6 +140,14 @@ impl Ignore {
             return Err(too_large(Measure::Patterns, MOST_PATTERNS as u64, Some(folder)));
         }
         Ok(all)
+    }
+
+    /// Whether the content of a `.sourceignore` has any pattern.
+    ///
+    /// # Errors
+    /// [`TreeError::TooLarge`] if there are too many patterns.
+    pub fn is_pattern_in(content: &[u8]) -> Result<bool, TreeError> {
+        Ok(!Rules::parse(String::new(), content, FILE_NAME)?.patterns.is_empty())
     }
 
     /// What decides about `path`, which lies directly in the folder that these patterns are for.
@@ -143,10 +175,22 @@ impl Ignore {
         Self { inherited: verdict, ..self.clone() }
     }
 
-    /// Whether a folder that stays out need not be looked into: no pattern could take anything in it back.
+    /// Whether a folder that this is the verdict about need not be looked into: it is left out by `spec.ignore`, which overrules what files in
+    /// it say, and takes nothing back.
+    #[must_use]
+    pub fn is_out_for_good(&self, verdict: Option<Verdict>) -> bool {
+        let by_spec = verdict.is_some_and(|verdict| verdict.excluded && verdict.strength.0 == usize::MAX);
+        by_spec && self.last.iter().all(|rules| !rules.patterns.iter().any(|pattern| pattern.takes_back))
+    }
+
+    /// Whether a folder that stays out need not be looked into: no pattern that is known could take anything in it back.
     #[must_use]
     pub fn is_final(&self) -> bool {
-        !self.rules.iter().chain(&self.last).any(|rules| rules.patterns.iter().any(Pattern::is_negative))
+        !self
+            .rules
+            .iter()
+            .chain(&self.last)
+            .any(|rules| rules.patterns.iter().any(|pattern| pattern.takes_back))
     }
 }
 
@@ -194,8 +238,9 @@ impl Rules {
             return Err(too_large(Measure::FileBytes, MOST_BYTES as u64, Some(name)));
         }
         let mut patterns = Vec::new();
-        for (pattern, _, _) in gix::ignore::parse(content, false) {
-            if pattern.text.len() > MOST_PATTERN_BYTES {
+        for line in content.split(|byte| *byte == b'\n') {
+            let Some(pattern) = Pattern::parse(line) else { continue };
+            if line.len() > MOST_PATTERN_BYTES {
                 return Err(too_large(Measure::Patterns, MOST_PATTERN_BYTES as u64, Some(name)));
             }
             patterns.push(pattern);
@@ -206,17 +251,102 @@ impl Rules {
         Ok(Self { base, patterns })
     }
 
-    /// The last pattern that matches `path` itself, and whether it leaves it out.
+    /// The last pattern that matches `path`, and whether it leaves it out.
     fn decide(&self, path: &str, is_folder: bool) -> Option<(usize, bool)> {
-        let path: &BStr = path.strip_prefix(&self.base)?.as_bytes().as_bstr();
-        let basename = path.rfind_byte(b'/').map(|at| at + 1);
-        let matches = |pattern: &Pattern| {
-            let mode = wildmatch::Mode::NO_MATCH_SLASH_LITERAL;
-            pattern.matches_repo_relative_path(path, basename, Some(is_folder), Case::Sensitive, mode)
+        let names: Vec<&str> = path.strip_prefix(&self.base)?.split('/').collect();
+        let mut all = self.patterns.iter().enumerate().rev();
+        let (index, pattern) = all.find(|(_, pattern)| pattern.matches(&names, is_folder))?;
+        Some((index, !pattern.takes_back))
+    }
+}
+
+/// One pattern.
+#[derive(Debug)]
+struct Pattern {
+    names: Vec<Name>,
+    /// `!`: what it matches stays in.
+    takes_back: bool,
+    /// It ends with a slash.
+    is_for_folders: bool,
+    /// It has another slash, and so is for paths from where it stands on.
+    is_anchored: bool,
+}
+
+/// What stands between slashes.
+#[derive(Debug)]
+enum Name {
+    Nothing,
+    /// Any number of names.
+    Any,
+    Like(NameGlob),
+    /// Two stars in a longer name, or something malformed: matches nothing.
+    Never,
+}
+
+impl Pattern {
+    /// Reads a line; none where it has no pattern.
+    fn parse(line: &[u8]) -> Option<Self> {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        // A pattern that is not UTF-8 matches no path that is.
+        let line = String::from_utf8_lossy(line);
+        if line.starts_with('#') || line.trim().is_empty() {
+            return None;
+        }
+        let (text, takes_back) = line.strip_prefix('!').map_or((&*line, false), |rest| (rest, true));
+        let text = if text.ends_with("\\ ") { text } else { text.trim_end_matches(' ') };
+        let (text, is_for_folders) = text.strip_suffix('/').map_or((text, false), |rest| (rest, true));
+        let is_anchored = text.contains('/');
+        let like = |name: &str| NameGlob::parse(name).map_or(Name::Never, Name::Like);
+        let anchored = |name: &str| match name {
+            "" => Name::Nothing,
+            "**" => Name::Any,
+            name if name.contains("**") => Name::Never,
+            name => like(name),
         };
-        let (index, pattern) =
-            self.patterns.iter().enumerate().rev().find(|(_, pattern)| matches(pattern))?;
-        Some((index, !pattern.is_negative()))
+        let names = if is_anchored { text.split('/').map(anchored).collect() } else { vec![like(text)] };
+        Some(Self { names, takes_back, is_for_folders, is_anchored })
+    }
+
+    /// Whether it matches a path, or a folder that the path lies in.
+    fn matches(&self, path: &[&str], is_folder: bool) -> bool {
+        let left = if self.is_anchored { self.left_of(path) } else { self.left_of_a_name(path) };
+        left.is_some_and(|left| left > 0 || is_folder || !self.is_for_folders)
+    }
+
+    /// How many names of a path lie beneath the first one that is like the pattern.
+    fn left_of_a_name(&self, path: &[&str]) -> Option<usize> {
+        let [Name::Like(glob)] = self.names.as_slice() else { return None };
+        let at = path.iter().position(|name| glob.matches(name))?;
+        Some(path.len() - at - 1)
+    }
+
+    /// How many names of a path lie beneath what the pattern matches of it. After `**` the first name that is like the next one is
+    /// taken, and no later one is tried: as in Flux.
+    fn left_of(&self, path: &[&str]) -> Option<usize> {
+        let (mut rest, mut is_matched, mut crosses) = (path, false, false);
+        for (at, name) in self.names.iter().enumerate() {
+            match name {
+                Name::Nothing => crosses = false,
+                Name::Any if at + 1 == self.names.len() => break,
+                Name::Any => crosses = true,
+                Name::Never => return None,
+                Name::Like(_) if rest.is_empty() => return None,
+                Name::Like(glob) if crosses => {
+                    let found = rest.iter().position(|name| glob.matches(name));
+                    is_matched = found.is_some();
+                    rest = found.map_or(&[], |found| &rest[found + 1..]);
+                    crosses = false;
+                }
+                Name::Like(glob) => {
+                    let (first, beneath) = rest.split_first()?;
+                    if !glob.matches(first) {
+                        return None;
+                    }
+                    (rest, is_matched) = (beneath, true);
+                }
+            }
+        }
+        is_matched.then_some(rest.len())
     }
 }
 
@@ -273,6 +403,9 @@ mod tests {
     fn sourceignore_overrules_defaults_and_spec_overrules_both() {
         let ignore = Ignore::new(None).unwrap().with_file("", b"!*.png\n*.txt\n").unwrap();
         assert_eq!(kept(&ignore, &["a.png", "b.txt", "c.jpg"]), ["a.png"]);
+        // For all of a source that has a pattern anywhere.
+        let ignore = ignore.with_own_patterns();
+        assert_eq!(kept(&ignore, &["a.png", "b.txt", "c.jpg", ".gitignore"]), ["a.png", "c.jpg"]);
         let ignore = Ignore::new(Some("!b.txt")).unwrap().with_file("", b"!*.png\n*.txt\n").unwrap();
         assert_eq!(kept(&ignore, &["a.png", "b.txt", "x/b.txt", "y.txt"]), ["a.png", "b.txt", "x/b.txt"]);
     }
@@ -281,11 +414,11 @@ mod tests {
     fn a_file_can_be_taken_back_from_a_folder_that_is_left_out() {
         let ignore = Ignore::new(Some("dir/\n!dir/keep.txt\n")).unwrap();
         assert_eq!(kept(&ignore, &["dir/a.txt", "dir/keep.txt", "x/dir/keep.txt"]), ["dir/keep.txt"]);
-        // The default for pictures is weaker than the `!` for the folder.
-        let ignore = Ignore::new(Some("!/pictures")).unwrap();
+        // What is always left out is weaker than the `!` for the folder.
+        let ignore = Ignore::new(Some("!/settings")).unwrap();
         assert_eq!(
-            kept(&ignore, &["a.png", "pictures/a.png", "pictures/x/a.png"]),
-            ["pictures/a.png", "pictures/x/a.png"]
+            kept(&ignore, &[".gitignore", "settings/.gitignore", "settings/x/.gitignore"]),
+            ["settings/.gitignore", "settings/x/.gitignore"]
         );
     }
 

@@ -32,6 +32,7 @@ mod source_cases;
 pub mod tree;
 mod untar;
 pub mod upload;
+mod ustar;
 pub mod version;
 
 pub use artifact::{Artifact, ArtifactError, pack, unpack, unpack_from};

@@ -5,8 +5,8 @@
 //! not by way of other links.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::collections::btree_map;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Bound;
 
@@ -239,16 +239,17 @@ impl<C: Content> fmt::Debug for Entry<C> {
     }
 }
 
-/// Files and links by path, sorted by path. Folders exist by what lies in them.
+/// Files and links by path, sorted by path, and the folders that an artifact of them has lines for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tree<C: Content = Vec<u8>> {
     entries: BTreeMap<String, Entry<C>>,
+    folders: BTreeSet<String>,
     bytes: u64,
 }
 
 impl<C: Content> Default for Tree<C> {
     fn default() -> Self {
-        Self { entries: BTreeMap::new(), bytes: 0 }
+        Self { entries: BTreeMap::new(), folders: BTreeSet::new(), bytes: 0 }
     }
 }
 
@@ -262,6 +263,11 @@ impl<C: Content> Tree<C> {
     /// All entries, sorted by path.
     pub fn iter(&self) -> btree_map::Iter<'_, String, Entry<C>> {
         self.entries.iter()
+    }
+
+    /// The folders that are told of, the root by an empty path. What lies in others is there all the same.
+    pub(crate) fn folders(&self) -> impl Iterator<Item = &str> {
+        self.folders.iter().map(String::as_str)
     }
 
     /// Those from a path on.
@@ -371,6 +377,23 @@ impl<C: Content> TreeBuilder<C> {
         }
     }
 
+    /// Tells of a folder; of the root by an empty path.
+    ///
+    /// # Errors
+    /// A [`TreeError`] for a path or count that is not allowed.
+    pub fn folder(&mut self, path: &str) -> Result<(), TreeError> {
+        if !path.is_empty() {
+            check_path(path, &self.limits)?;
+        }
+        if !self.tree.folders.contains(path) {
+            if self.tree.folders.len() > self.limits.entries {
+                return Err(too_large(Measure::Entries, self.limits.entries as u64, None));
+            }
+            self.tree.folders.insert(path.to_owned());
+        }
+        Ok(())
+    }
+
     fn check_link(&mut self, path: &str, target: &str) -> Result<(), TreeError> {
         self.links += 1;
         if self.links > self.limits.links {
@@ -388,11 +411,29 @@ impl<C: Content> TreeBuilder<C> {
         Ok(())
     }
 
-    /// The finished tree.
+    /// The finished tree, with every folder that something lies in.
+    ///
+    /// # Errors
+    /// As [`Self::finish_as_told`].
+    pub fn finish(mut self) -> Result<Tree<C>, TreeError> {
+        let Tree { entries, folders, .. } = &mut self.tree;
+        folders.insert(String::new());
+        for path in entries.keys() {
+            // From the innermost on: what is known has those around it.
+            for (at, _) in path.match_indices('/').rev() {
+                if !folders.insert(path[..at].to_owned()) {
+                    break;
+                }
+            }
+        }
+        self.finish_as_told()
+    }
+
+    /// The finished tree, with the folders that were told of and no others.
     ///
     /// # Errors
     /// [`TreeError::Conflict`] if an entry lies beneath a file or link, [`TreeError::LinkEscapes`] if a link leads out.
-    pub fn finish(self) -> Result<Tree<C>, TreeError> {
+    pub fn finish_as_told(self) -> Result<Tree<C>, TreeError> {
         for (path, entry) in &self.tree {
             let mut rest = path.as_str();
             while let Some((folder, _)) = rest.rsplit_once('/') {
@@ -405,6 +446,12 @@ impl<C: Content> TreeBuilder<C> {
                 && !stays_inside(&self.tree, path, target)
             {
                 return Err(TreeError::LinkEscapes { path: path.clone(), target: target.clone() });
+            }
+        }
+        for path in &self.tree.folders {
+            let mut above = path.match_indices('/').map(|(at, _)| &path[..at]).chain([path.as_str()]);
+            if above.any(|folder| self.tree.entries.contains_key(folder)) {
+                return Err(TreeError::Conflict { path: path.clone() });
             }
         }
         Ok(self.tree)

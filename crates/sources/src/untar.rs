@@ -1,7 +1,7 @@
 //! Unpacking a tar.gz of anyone's: into one file of the scratch folder, of which only sizes and places are in memory, and never by the
 //! names that it gives.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::FileExt as _;
@@ -57,6 +57,8 @@ impl Content for Span {
 pub(crate) struct Unpacked {
     pub(crate) contents: File,
     pub(crate) files: BTreeMap<String, Span>,
+    /// Folders that it has lines for.
+    pub(crate) folders: BTreeSet<String>,
     /// Symbolic links that were left out.
     pub(crate) links: u64,
     pub(crate) first_link: Option<String>,
@@ -90,6 +92,7 @@ pub(crate) fn unpack(
         limits,
         written: 0,
         files: BTreeMap::new(),
+        folders: BTreeSet::new(),
         links: 0,
         first_link: None,
     };
@@ -107,9 +110,9 @@ pub(crate) fn unpack(
     }
     outcome?;
     ended.map_err(|error| damaged(&error))?;
-    let Unpacking { to, files, links, first_link, .. } = unpacking;
+    let Unpacking { to, files, folders, links, first_link, .. } = unpacking;
     let contents = to.into_inner().map_err(|error| internal(error.error()))?;
-    Ok(Unpacked { contents, files, links, first_link })
+    Ok(Unpacked { contents, files, folders, links, first_link })
 }
 
 /// An unpacking that is under way.
@@ -118,6 +121,7 @@ struct Unpacking<'a> {
     limits: &'a TreeLimits,
     written: u64,
     files: BTreeMap<String, Span>,
+    folders: BTreeSet<String>,
     links: u64,
     first_link: Option<String>,
 }
@@ -165,7 +169,7 @@ impl Unpacking<'_> {
         let kind = entry.header().entry_type();
         let Some(path) = checked(name, kind == EntryType::Directory)? else { return Ok(()) };
         match kind {
-            EntryType::Directory => {}
+            EntryType::Directory => self.folder(path)?,
             EntryType::Regular => self.file(path, entry)?,
             EntryType::Symlink => {
                 self.links += 1;
@@ -175,6 +179,19 @@ impl Unpacking<'_> {
                 let why = format!("it is of kind {kind:?}: only files and folders are taken");
                 return Err(TreeError::BadPath { path, why: why.into() }.into());
             }
+        }
+        Ok(())
+    }
+
+    fn folder(&mut self, path: String) -> Result<(), UntarError> {
+        if path.len() > self.limits.path_bytes {
+            let limit = self.limits.path_bytes as u64;
+            return Err(UntarError::TooLarge { measure: Measure::PathBytes, limit });
+        }
+        self.folders.insert(path);
+        if self.folders.len() > self.limits.entries {
+            let limit = self.limits.entries as u64;
+            return Err(UntarError::TooLarge { measure: Measure::Entries, limit });
         }
         Ok(())
     }

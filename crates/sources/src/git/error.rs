@@ -255,16 +255,6 @@ pub enum GitError {
         /// What was wrong with which object.
         detail: String,
     },
-    /// A symbolic link leads out of the repository.
-    #[error("`{url}` at {commit}: {source}")]
-    LinkEscapes {
-        /// The repository.
-        url: String,
-        /// The commit that has it.
-        commit: String,
-        /// Which link, and where to.
-        source: TreeError,
-    },
     /// The commit's files are not a tree that we take.
     #[error("`{url}` at {commit}: {source}")]
     Tree {
@@ -328,8 +318,7 @@ impl GitError {
                 let path = path.map(|path| crate::tree::shown(&path));
                 Self::TooLarge { url, measure, limit, path }
             }
-            TreeError::LinkEscapes { .. } => Self::LinkEscapes { url, commit, source },
-            TreeError::BadPath { .. } | TreeError::Conflict { .. } => Self::Tree { url, commit, source },
+            source => Self::Tree { url, commit, source },
         }
     }
 
@@ -377,9 +366,7 @@ impl GitError {
             Self::IncludeRefused { .. } => Reason::IllegalPath,
             Self::NotIncluded { .. } => Reason::CopyFailure,
             Self::Submodule { source, .. } => source.reason(),
-            Self::TooLarge { .. } | Self::LinkEscapes { .. } | Self::Tree { .. } | Self::Pack { .. } => {
-                Reason::StorageOperationFailed
-            }
+            Self::TooLarge { .. } | Self::Tree { .. } | Self::Pack { .. } => Reason::StorageOperationFailed,
             Self::ReferenceRefused { .. }
             | Self::RepositoryNotFound { .. }
             | Self::ReferenceNotFound { .. }

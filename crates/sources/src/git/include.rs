@@ -139,7 +139,7 @@ impl Content for Span {
 pub(super) enum Child {
     Folder,
     File { span: Span, executable: bool },
-    Link { target: String },
+    Link,
 }
 
 /// An artifact that was unpacked.
@@ -205,10 +205,15 @@ fn unpack_one(
     let contents = contents.into_inner().map_err(|error| internal(error.error()))?;
     let mut folders: BTreeMap<String, BTreeMap<String, Child>> = BTreeMap::new();
     folders.entry(String::new()).or_default();
+    // Also those that are empty.
+    for path in tree.folders().filter(|path| !path.is_empty()) {
+        put(&mut folders, path, Child::Folder);
+        folders.entry(path.to_owned()).or_default();
+    }
     for (path, entry) in tree {
         let child = match entry {
             Entry::File { bytes, executable } => Child::File { span: bytes, executable },
-            Entry::Symlink { target } => Child::Link { target },
+            Entry::Symlink { .. } => Child::Link,
         };
         put(&mut folders, &path, child);
     }

@@ -254,7 +254,7 @@ pub(super) fn bring<O: Find + FindHeader>(
     }
     let included = include::unpack(order, line, folder)?;
     let from = walk::From { repositories, included: &included };
-    let walked = walk::walk(&from, commit, order, ignore, stop)?;
+    let walked = walk::walk(&from, commit, order, &ignore, stop)?;
     if !walked.wanted.is_empty() {
         return Ok(Reply::Modules(walked.wanted));
     }

@@ -73,9 +73,25 @@ pub(super) fn walk<O: Find + FindHeader>(
     from: &From<'_, O>,
     commit: ObjectId,
     order: &Order,
-    ignore: Ignore,
+    ignore: &Ignore,
     stop: &AtomicBool,
 ) -> Result<Walked, Unread> {
+    match walk_with(from, commit, order, ignore.clone(), stop)? {
+        Some(walked) => Ok(walked),
+        // A folder has patterns, so the defaults do not hold for what was passed before it either.
+        None => walk_with(from, commit, order, ignore.with_own_patterns(), stop)?
+            .ok_or_else(|| corrupt("its patterns are not those that they were".to_owned())),
+    }
+}
+
+/// The same with the defaults where those hold; none where they turn out not to.
+fn walk_with<O: Find + FindHeader>(
+    from: &From<'_, O>,
+    commit: ObjectId,
+    order: &Order,
+    ignore: Ignore,
+    stop: &AtomicBool,
+) -> Result<Option<Walked>, Unread> {
     let id = commit.to_string();
     let Some(first) = from.repositories.first() else {
         return Err(corrupt("there is no repository".to_owned()));
@@ -93,6 +109,7 @@ pub(super) fn walk<O: Find + FindHeader>(
         roots: vec![None; from.repositories.len()],
         urls: BTreeMap::new(),
         wanted: Vec::new(),
+        links: None,
     };
     walk.sparse.see("");
     if let Some(place) = walk.roots.first_mut() {
@@ -109,16 +126,20 @@ pub(super) fn walk<O: Find + FindHeader>(
         };
         (node, rank) = (Folder::Included { number, path: included.from.clone() }, number + 1);
     }
+    walk.tell_folder("")?;
     let mut folders = vec![Open { path: String::new(), node, rank, ignore }];
     while let Some(open) = folders.pop() {
-        walk.folder(open, &mut folders)?;
+        if !walk.folder(open, &mut folders)? {
+            return Ok(None);
+        }
     }
-    let Walk { builder, notes, sparse, wanted, .. } = walk;
+    let Walk { builder, mut notes, sparse, wanted, links, .. } = walk;
+    notes.extend(links.map(|(count, first)| Note::LinksLeftOut { count, first }));
     if let Some(folder) = sparse.missing().filter(|_| rank == 0 && wanted.is_empty()) {
         return Err(Unread::NoFolder { folder: folder.to_owned() });
     }
-    let tree = builder.finish().map_err(|error| Unread::tree(Some(&id), error))?;
-    Ok(Walked { tree, notes, wanted })
+    let tree = builder.finish_as_told().map_err(|error| Unread::tree(Some(&id), error))?;
+    Ok(Some(Walked { tree, notes, wanted }))
 }
 
 /// The bytes of a file that was found.
@@ -195,10 +216,13 @@ struct Walk<'a, O> {
     /// What `.gitmodules` of a repository says.
     urls: BTreeMap<usize, BTreeMap<String, String>>,
     wanted: Vec<Wanted>,
+    /// Symbolic links that are left out: how many, and the first.
+    links: Option<(u64, String)>,
 }
 
 impl<O: Find + FindHeader> Walk<'_, O> {
-    fn folder(&mut self, open: Open, folders: &mut Vec<Open>) -> Result<(), Unread> {
+    /// Takes what lies in a folder; false where that shows that the defaults do not hold.
+    fn folder(&mut self, open: Open, folders: &mut Vec<Open>) -> Result<bool, Unread> {
         let Open { path, node, rank, ignore } = open;
         let mut lines = match &node {
             Folder::Git { repository, tree } => self.git_lines(&path, *repository, *tree, rank)?,
@@ -210,6 +234,12 @@ impl<O: Find + FindHeader> Walk<'_, O> {
             Some(Line { node, .. }) => match self.file(node, FILE_NAME)? {
                 Some((blob, _)) => {
                     let content = content(self.from, &blob, self.stop)?;
+                    let is_any = Ignore::is_pattern_in(&content).map_err(|error| self.refused(error))?;
+                    if is_any && ignore.has_defaults() && !path.is_empty() {
+                        return Ok(false);
+                    }
+                    // Before anything was passed it is known.
+                    let ignore = if is_any { ignore.with_own_patterns() } else { ignore };
                     ignore.with_file(&path, &content).map_err(|error| self.refused(error))?
                 }
                 None => ignore,
@@ -220,7 +250,7 @@ impl<O: Find + FindHeader> Walk<'_, O> {
             let path = if path.is_empty() { name } else { format!("{path}/{name}") };
             self.line(line, path, &ignore, folders)?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The lines of a folder of a repository, as far as they are asked for.
@@ -312,8 +342,12 @@ impl<O: Find + FindHeader> Walk<'_, O> {
         let is_folder = matches!(node, Node::Folder(_) | Node::Object { kind: EntryKind::Commit, .. });
         let verdict = ignore.look(&path, is_folder);
         let excluded = verdict.is_some_and(Verdict::excluded);
+        if is_folder && !excluded {
+            self.tell_folder(&path)?;
+        }
         match node {
-            _ if is_folder && excluded && ignore.is_final() => {}
+            // Otherwise what is left out is looked into all the same: patterns in it may take something back, and count for all.
+            _ if is_folder && ignore.is_out_for_good(verdict) => {}
             Node::Folder(node) => self.go_into(path, node, rank, ignore.inside(verdict), folders)?,
             Node::Object { kind: EntryKind::Commit, repository, id } => {
                 match self.submodule(&path, repository, id, excluded)? {
@@ -326,16 +360,9 @@ impl<O: Find + FindHeader> Walk<'_, O> {
                 }
             }
             _ if excluded => {}
-            Node::Object { kind: EntryKind::Link, repository, id } => {
-                let Header { size, .. } = self.measured(repository, id, &path)?;
-                let target = content(self.from, &Blob::Object { repository, id, size }, self.stop)?;
-                match String::from_utf8(target) {
-                    Ok(target) => self.insert(path, Entry::Symlink { target })?,
-                    Err(_) => self.note(Note::NameNotUtf8 { path }),
-                }
-            }
-            Node::Included { child: Child::Link { target }, .. } => {
-                self.insert(path, Entry::Symlink { target })?;
+            // As in Flux, and told.
+            Node::Object { kind: EntryKind::Link, .. } | Node::Included { child: Child::Link, .. } => {
+                self.links.get_or_insert((0, path)).0 += 1;
             }
             node => {
                 if let Some((bytes, executable)) = self.file(&node, &path)? {
@@ -426,6 +453,10 @@ impl<O: Find + FindHeader> Walk<'_, O> {
         }
         self.builder.check_size(path, found.size).map_err(|error| self.refused(error))?;
         Ok(found)
+    }
+
+    fn tell_folder(&mut self, path: &str) -> Result<(), Unread> {
+        self.builder.folder(path).map_err(|error| Unread::tree(Some(self.id), error))
     }
 
     fn insert(&mut self, path: String, entry: Entry<Blob>) -> Result<(), Unread> {

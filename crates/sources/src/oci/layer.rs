@@ -55,7 +55,7 @@ impl Layer {
         folder: &Path,
         stop: &AtomicBool,
     ) -> Result<Packed, Unread> {
-        let tree = self.tree(Ignore::new(ignore)?, limits)?;
+        let tree = self.tree(self.ignore(ignore)?, limits)?;
         let file = File::options().read(true).write(true).create_new(true).open(folder.join("artifact"));
         let file = file.map_err(|error| internal(&error))?;
         let packed = pack_to(BufWriter::new(file), &tree, |span: &Span| {
@@ -77,35 +77,67 @@ impl Layer {
         Ok(Packed { file, files: tree.len(), unpacked_bytes: tree.bytes(), notes })
     }
 
-    /// The files that stay.
+    /// What is left out, before the folders' own patterns: the defaults too, unless there is a pattern anywhere.
+    fn ignore(&self, spec: Option<&str>) -> Result<Ignore, Unread> {
+        let ignore = Ignore::new(spec)?;
+        if !ignore.has_defaults() {
+            return Ok(ignore);
+        }
+        let has_own = |(path, span): (&String, &Span)| {
+            let mut names = path.rsplit('/');
+            if names.next() != Some(FILE_NAME) || names.any(|folder| folder == ".git") {
+                return Ok(false);
+            }
+            Ok::<_, Unread>(Ignore::is_pattern_in(&self.patterns(path, span)?)?)
+        };
+        for file in &self.0.files {
+            if has_own(file)? {
+                return Ok(ignore.with_own_patterns());
+            }
+        }
+        Ok(ignore)
+    }
+
+    /// The files and folders that stay.
     fn tree(&self, root: Ignore, limits: &TreeLimits) -> Result<Tree<Span>, Unread> {
         let mut builder = TreeBuilder::new(limits.clone());
+        builder.folder("")?;
         let root = self.with_own(root, "")?;
+        let mut all: Vec<(&str, Option<&Span>)> =
+            self.0.folders.iter().map(|path| (path.as_str(), None)).collect();
+        all.extend(self.0.files.iter().map(|(path, span)| (path.as_str(), Some(span))));
+        all.sort_unstable_by_key(|(path, _)| *path);
         // The folders on the way to where it is, with their patterns: what lies in one folder comes in one piece.
         let mut folders: Vec<(String, Ignore)> = Vec::new();
-        for (path, span) in &self.0.files {
+        for (path, span) in all {
             while folders.last().is_some_and(|(folder, _)| !is_beneath(path, folder)) {
                 folders.pop();
             }
             let known = folders.last().map_or(0, |(folder, _)| folder.len() + 1);
             if path.split('/').count() > limits.depth {
                 let (measure, limit) = (Measure::Depth, limits.depth as u64);
-                return Err(TreeError::TooLarge { measure, limit, path: Some(path.clone()) }.into());
+                return Err(TreeError::TooLarge { measure, limit, path: Some(path.to_owned()) }.into());
             }
-            for (at, _) in path.match_indices('/').filter(|(at, _)| *at >= known) {
+            let whole = span.is_none().then_some(path.len());
+            let ends = path.match_indices('/').map(|(at, _)| at).filter(|at| *at >= known).chain(whole);
+            for at in ends {
                 let folder = &path[..at];
                 let above = folders.last().map_or(&root, |(_, ignore)| ignore);
-                let inside = above.inside(above.look(folder, true));
-                let inside = self.with_own(inside, folder)?;
+                let verdict = above.look(folder, true);
+                if !verdict.is_some_and(Verdict::excluded) {
+                    builder.folder(folder)?;
+                }
+                let inside = self.with_own(above.inside(verdict), folder)?;
                 folders.push((folder.to_owned(), inside));
             }
+            let Some(span) = span else { continue };
             let ignore = folders.last().map_or(&root, |(_, ignore)| ignore);
             if ignore.look(path, false).is_some_and(Verdict::excluded) {
                 continue;
             }
-            builder.insert(path.clone(), Entry::File { bytes: *span, executable: span.executable })?;
+            builder.insert(path.to_owned(), Entry::File { bytes: *span, executable: span.executable })?;
         }
-        Ok(builder.finish()?)
+        Ok(builder.finish_as_told()?)
     }
 
     /// With the patterns of the folder's own file, where it has one.
@@ -113,12 +145,16 @@ impl Layer {
         let slash = if folder.is_empty() { "" } else { "/" };
         let path = format!("{folder}{slash}{FILE_NAME}");
         let Some(span) = self.0.files.get(&path) else { return Ok(ignore) };
+        Ok(ignore.with_file(folder, &self.patterns(&path, span)?)?)
+    }
+
+    /// The content of a `.sourceignore`.
+    fn patterns(&self, path: &str, span: &Span) -> Result<Vec<u8>, Unread> {
         if span.size > MOST_PATTERNS {
             let (measure, limit) = (Measure::FileBytes, MOST_PATTERNS);
-            return Err(TreeError::TooLarge { measure, limit, path: Some(shown(&path)) }.into());
+            return Err(TreeError::TooLarge { measure, limit, path: Some(shown(path)) }.into());
         }
-        let content = self.0.read(span).map_err(|error| internal(&error))?;
-        Ok(ignore.with_file(folder, &content)?)
+        self.0.read(span).map_err(|error| internal(&error))
     }
 }
 
@@ -130,5 +166,7 @@ fn internal(error: &io::Error) -> Unread {
     Unread::Internal { detail: format!("temporary folder: {error}") }
 }
 
+#[cfg(test)]
+mod cases;
 #[cfg(test)]
 mod tests;

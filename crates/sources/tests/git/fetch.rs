@@ -282,34 +282,25 @@ async fn file_urls_are_for_development() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn links_stay_within_the_root() {
+async fn links_are_left_out_and_counted() {
     let kit = Kit::start(false, None).await;
-    kit.repository
-        .commit(
-            "main",
-            "1",
-            &Commit::new().file("base/app.yaml", "x").link("app/app.yaml", "../base/app.yaml"),
-        )
-        .unwrap();
+    let commit = Commit::new()
+        .file("base/app.yaml", "x")
+        .link("app/app.yaml", "../base/app.yaml")
+        .link("app/evil", "../../etc/passwd")
+        .link("folder", "base");
+    kit.repository.commit("main", "1", &commit).unwrap();
     let fetched = fetched(kit.request("main")).await;
-    let tree = unpack(&fetched.artifact.bytes, &kit.request("main").limits.tree).unwrap();
-    assert_eq!(tree.get("app/app.yaml"), Some(&Entry::Symlink { target: "../base/app.yaml".to_owned() }));
-
-    for target in ["../../etc/passwd", "/etc/passwd", "../base/../../x"] {
-        let commit = kit.repository.commit("main", "2", &Commit::new().link("app/evil", target)).unwrap();
-        let error = error(kit.request("main")).await;
-        assert!(matches!(error, GitError::LinkEscapes { .. }), "{error:?}");
-        assert_eq!(error.reason(), Reason::StorageOperationFailed);
-        let text = error.to_string();
-        for part in ["app/evil", target, &commit, &kit.url()] {
-            assert!(text.contains(part), "{part} is not in: {text}");
-        }
-    }
-    // One that is left out harms nobody.
-    assert_eq!(
-        quiet_files(GitRequest { ignore: Some("/app".to_owned()), ..kit.request("main") }).await,
-        ["base/app.yaml"]
+    assert_eq!(files(&fetched), ["base/app.yaml"]);
+    assert_eq!(fetched.notes.len(), 1, "{:?}", fetched.notes);
+    assert!(
+        fetched.notes[0].to_string().starts_with("3 symbolic links are left out, `"),
+        "{:?}",
+        fetched.notes
     );
+    // Nothing is said of those that are left out anyway.
+    let ignoring = GitRequest { ignore: Some("/app\n/folder".to_owned()), ..kit.request("main") };
+    assert_eq!(quiet_files(ignoring).await, ["base/app.yaml"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -327,7 +318,32 @@ async fn exclusions() {
     kit.repository.commit("main", "1", &commit).unwrap();
     assert_eq!(
         quiet_files(kit.request("main")).await,
-        [".sourceignore", "app/.sourceignore", "app/k.yaml", "logo.png"]
+        [
+            ".github/workflows/ci.yaml",
+            ".sourceignore",
+            "app/.sourceignore",
+            "app/k.yaml",
+            "app/logo.jpg",
+            "logo.png"
+        ]
+    );
+    // A pattern in any folder ends what is left out without one, also in folders that come before it.
+    let without = Commit::new().remove(".sourceignore");
+    kit.repository.commit("main", "2", &without).unwrap();
+    let all = [
+        ".github/workflows/ci.yaml",
+        "app/.sourceignore",
+        "app/k.yaml",
+        "app/logo.jpg",
+        "docs/a.md",
+        "logo.png",
+    ];
+    assert_eq!(quiet_files(kit.request("main")).await, all);
+    let commented = Commit::new().file("app/.sourceignore", "# nothing\n\n");
+    kit.repository.commit("main", "3", &commented).unwrap();
+    assert_eq!(
+        quiet_files(kit.request("main")).await,
+        ["app/.sourceignore", "app/k.yaml", "app/tmp/x", "docs/a.md"]
     );
     let ignore = Some("/*\n!/docs\n".to_owned());
     assert_eq!(quiet_files(GitRequest { ignore, ..kit.request("main") }).await, ["docs/a.md"]);
@@ -344,8 +360,9 @@ async fn submodules_are_left_out_with_a_note() {
     let tree = kit.repository.git(["mktree"], &[], tree.as_bytes()).unwrap();
     kit.repository.commit_tree("main", "1", &tree, None).unwrap();
     let fetched = fetched(kit.request("main")).await;
-    assert_eq!(fetched.notes, [Note::Submodule { path: "vendor".to_owned(), commit: inner }]);
-    assert_eq!(files(&fetched), ["l"]);
+    let link = Note::LinksLeftOut { count: 1, first: "l".to_owned() };
+    assert_eq!(fetched.notes, [Note::Submodule { path: "vendor".to_owned(), commit: inner }, link]);
+    assert_eq!(files(&fetched), [""; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

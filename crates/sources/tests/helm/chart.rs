@@ -157,7 +157,7 @@ async fn files_of_values_and_a_generation_make_a_chart_of_its_own() {
     assert_eq!(without.reason().unwrap().as_str(), "ChartPackageError");
 }
 
-const PACKED: &str = "sha256:3081b4eb78f72f42d74f8dda9067fc7e4a43abd74916234209e9a1112294d9c6";
+const PACKED: &str = "sha256:82539f8b1306e9d4eaf290adae7dcd4a42815d3a46a838b53ed4c9ef05b33343";
 
 #[tokio::test]
 async fn credentials_go_to_charts_on_other_hosts_only_where_they_are_passed_on() {

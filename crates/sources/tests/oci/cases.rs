@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::Read as _;
 
+use roadstead_model::Revision;
 use roadstead_sources::version::{Constraint, Version};
 use roadstead_sources::{OciReference, OciRequest};
 use serde_json::Value;
@@ -123,4 +124,33 @@ async fn references_lead_to_the_tags_that_flux_takes() {
         assert!(!files(&found).is_empty());
     }
     eprintln!("source-cases: oci/refs.json: {run} of {run} as expected");
+}
+
+#[test]
+fn revisions_of_older_versions_are_read() {
+    let Some(all) = source_cases("revisions.json") else { return };
+    let cases: Value = serde_json::from_slice(&all["revisions.json"]).unwrap();
+    let revision = |text: &str| text.parse::<Revision>().unwrap();
+    let mut run = 0;
+    for case in cases["normalise"].as_array().unwrap() {
+        let (text, now) = (case[0].as_str().unwrap(), case[1].as_str().unwrap());
+        // Where there is no revision there is none here either.
+        if text.is_empty() {
+            assert!(text.parse::<Revision>().is_err() && now.is_empty());
+        } else {
+            assert_eq!(revision(text).to_string(), now, "{text}");
+        }
+        run += 1;
+    }
+    for case in cases["split"].as_array().unwrap().iter().filter(|case| case["hash"].is_string()) {
+        let revision = revision(case["in"].as_str().unwrap());
+        assert_eq!(revision.content(), case["hash"].as_str(), "{case}");
+        let pointer = match case["pointer"].as_str().unwrap() {
+            "" => "sha1:".to_owned(),
+            pointer => format!("{pointer}@sha1:"),
+        };
+        assert!(revision.to_string().starts_with(&pointer), "{case}");
+        run += 1;
+    }
+    eprintln!("source-cases: revisions.json: {run} of normalise and split as expected");
 }

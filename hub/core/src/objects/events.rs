@@ -197,7 +197,9 @@ fn news(about: &Stored, type_: &str, reason: &str, message: &str, now: Timestamp
         return None;
     }
     let kind = about.kind.get();
-    let severity = if type_ == "Warning" { Level::Error } else { Level::Info };
+    // What is left out by a rule is to be known, and does not fail.
+    let fails = type_ == "Warning" && reason != Reason::FilesLeftOut.as_str();
+    let severity = if fails { Level::Error } else { Level::Info };
     let mut metadata = annotations(about);
     if about.kind.is_applier() && reason == Reason::ReconciliationSucceeded.as_str() {
         // As Flux marks what closes a reconciliation: it is for commit statuses and programs, and chats hear of it after a failure.

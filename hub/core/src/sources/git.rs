@@ -220,7 +220,12 @@ fn credentials(secret: &SourceSecret, url: &str) -> Result<Access, String> {
         }
         (None, None) => Ok(Access { credentials: None, ca, identity }),
         (Some(_), None) => Err("has a username but no password".to_owned()),
-        (None, Some(_)) => Err("has a password but no username".to_owned()),
+        (None, Some(_)) => {
+            let scheme = url.split_once("://").map_or("https", |(scheme, _)| scheme);
+            Err(format!(
+                "has a password but no username: invalid '{scheme}' auth option: 'password' requires 'username' to be set"
+            ))
+        }
     }
 }
 
@@ -238,7 +243,12 @@ fn proxy(secret: &SourceSecret, url: &str) -> Result<ProxyServer, String> {
 fn ssh_credentials(secret: &SourceSecret) -> Result<SshCredentials, String> {
     let wanted = |key: &str| {
         let text = secret.text(key)?.filter(|text| !text.trim().is_empty());
-        text.ok_or_else(|| format!("has no {key}: over SSH it takes identity and known_hosts (`flux create secret git` makes such a Secret)"))
+        text.ok_or_else(|| {
+            format!(
+                "has no {key}: invalid 'ssh' auth option: '{key}' is required; over SSH it takes identity and known_hosts \
+                 (`flux create secret git` makes such a Secret)"
+            )
+        })
     };
     Ok(SshCredentials {
         identity: Secret::new(wanted("identity")?),

@@ -582,6 +582,9 @@ impl Sources {
                 "stored artifact"
             );
         }
+        if let Some(fetched) = fetched.filter(|_| changed) {
+            self.tell_left_out(&job.seen, &fetched.notes, now).await?;
+        }
         for note in fetched.iter().flat_map(|fetched| &fetched.notes) {
             if matches!(note, Note::Unproven { .. }) {
                 let source = format!("{}/{}", job.seen.namespace, job.seen.name);

@@ -31,7 +31,8 @@ pub(in crate::helm) fn package(
         let file = Entry::File { bytes: part.clone(), executable: false };
         builder.insert(format!("{name}/{path}"), file).map_err(of_tree)?;
     }
-    let tree = builder.finish().map_err(of_tree)?;
+    // As helm packs it: folders have no lines.
+    let tree = builder.finish_as_told().map_err(of_tree)?;
     let file = File::options().read(true).write(true).create_new(true).open(folder.join("artifact"));
     let file = file.map_err(|error| Unread::internal(&error))?;
     let packed = pack_to(BufWriter::new(file), &tree, |part: &Part| {

@@ -156,7 +156,7 @@ async fn many_files(report: &mut Report, amount: Amount) -> Result<()> {
     let (ca, beside) = (site.setup.folder().join("git-ca.pem"), site.setup.folder().join("beside"));
     std::fs::write(&ca, site.server.ca_pem().context("a server over HTTPS")?)?;
     std::fs::create_dir_all(&beside)?;
-    let git = format!("git -c http.sslCAInfo={}", ca.display());
+    let git = format!("GIT_SSL_CAINFO={} git", ca.display());
     let url = site.server.url(REPOSITORY);
     let clone = shell(
         &beside,
