@@ -7,8 +7,8 @@ const RANGE: Fault = Fault::Invalid("invalid character class range");
 const UNCLOSED: Fault = Fault::Invalid("missing closing ]");
 
 const NAMES: [&str; 14] = [
-    "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space", "upper",
-    "word", "xdigit",
+    "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space",
+    "upper", "word", "xdigit",
 ];
 
 /// Writes a class anew, and gives the length of what was read.

@@ -50,8 +50,14 @@ impl Level {
     }
 
     fn push(&mut self, repeats: u32) {
-        self.repeats = self.repeats.max(repeats);
+        self.pass();
         self.atom = Some(Atom { repeats, adjacent: true });
+    }
+
+    /// What is last cannot be repeated any more.
+    fn pass(&mut self) {
+        let last = self.atom.take();
+        self.repeats = self.repeats.max(last.map_or(1, |atom| atom.repeats));
     }
 }
 
@@ -92,7 +98,7 @@ impl<'p> Translation<'p> {
             '|' => {
                 self.skip(1);
                 self.out.push('|');
-                self.level.atom = None;
+                self.level.pass();
             }
             '[' => {
                 let taken = class::translated(self.rest, &mut self.out)?;
@@ -155,7 +161,8 @@ impl<'p> Translation<'p> {
         let outer = self.outer.pop().ok_or(Fault::Invalid("unexpected )"))?;
         self.skip(1);
         self.out.push(')');
-        let inner = std::mem::replace(&mut self.level, outer);
+        let mut inner = std::mem::replace(&mut self.level, outer);
+        inner.pass();
         self.level.push(inner.repeats);
         Ok(())
     }
@@ -254,7 +261,7 @@ impl<'p> Translation<'p> {
         if lazy {
             self.out.push('?');
         }
-        self.level.push(repeats);
+        self.level.atom = Some(Atom { repeats, adjacent: true });
         Ok(())
     }
 }
