@@ -45,6 +45,9 @@ pub(crate) fn compile(pattern: &str, shown: &str, budget: &Budget) -> Result<Pat
             Err(PatternError::Invalid { problem, .. }) => {
                 return Err(format!("{:?} is not a regular expression: {problem}", start(shown)));
             }
+            Err(PatternError::Unsupported { problem, .. }) => {
+                return Err(format!("the regular expression {:?} is not supported: {problem}", start(shown)));
+            }
         }
     }
 }

@@ -11,7 +11,8 @@ const LIST: &str = "__list_";
 /// Something that is being put together.
 enum Node {
     Leaf(Text),
-    Map(Vec<(String, Self)>),
+    /// By name: in which order metadata stands does not matter.
+    Map(BTreeMap<String, Self>),
     List(BTreeMap<usize, Self>),
 }
 
@@ -23,15 +24,12 @@ enum Step<'t> {
 
 /// Puts values together whose names are their paths. Lists have no gaps, and nothing is there twice.
 pub(crate) fn unflatten(flat: Map, depth: usize) -> Result<Map, Error> {
-    let mut root = Node::Map(Vec::new());
+    let mut root = Node::Map(BTreeMap::new());
     for item in flat {
         let Key::Name(name) = item.key else { continue };
         let Value::Text(text) = item.value else { continue };
         let name = String::from_utf8_lossy(&name).into_owned();
-        let steps = steps(&name).ok_or_else(|| invalid(&name, "has an index that is not a number"))?;
-        if steps.len() > depth {
-            return Err(Error::TooLarge { what: "levels of nesting", limit: depth });
-        }
+        let steps = steps(&name, depth)?;
         root = insert(root, &steps, text, &name)?;
     }
     match finish(root)? {
@@ -44,7 +42,8 @@ fn invalid(name: &str, why: &str) -> Error {
     Error::Metadata(format!("{:?} {why}", shown(name)))
 }
 
-fn steps(path: &str) -> Option<Vec<Step<'_>>> {
+/// The steps of a path, of which there may be so many: each looks at what is left of it.
+fn steps(path: &str, depth: usize) -> Result<Vec<Step<'_>>, Error> {
     let mut steps = Vec::new();
     let mut is_index = false;
     let mut rest = path;
@@ -54,11 +53,19 @@ fn steps(path: &str) -> Option<Vec<Step<'_>>> {
             (_, Some(list)) => Some((list, LIST)),
             (map, None) => map.map(|map| (map, MAP)),
         };
-        let part = next.map_or(Some(rest), |(at, _)| rest.get(..at))?;
-        steps.push(if is_index { Step::Index(part.parse().ok()?) } else { Step::Name(part) });
-        let Some((at, separator)) = next else { return Some(steps) };
+        let part = next.map_or(rest, |(at, _)| rest.get(..at).unwrap_or_default());
+        if steps.len() == depth {
+            return Err(Error::TooLarge { what: "levels of nesting", limit: depth });
+        }
+        steps.push(if is_index {
+            let index = part.parse().map_err(|_| invalid(path, "has an index that is not a number"))?;
+            Step::Index(index)
+        } else {
+            Step::Name(part)
+        });
+        let Some((at, separator)) = next else { return Ok(steps) };
         is_index = separator == LIST;
-        rest = rest.get(at + separator.len()..)?;
+        rest = rest.get(at + separator.len()..).unwrap_or_default();
     }
 }
 
@@ -68,19 +75,17 @@ fn insert(node: Node, steps: &[Step<'_>], text: Text, name: &str) -> Result<Node
     let Some((step, rest)) = steps.split_first() else { return Ok(Node::Leaf(text)) };
     let fresh = || match rest.first() {
         Some(Step::Index(_)) => Node::List(BTreeMap::new()),
-        Some(Step::Name(_)) => Node::Map(Vec::new()),
+        Some(Step::Name(_)) => Node::Map(BTreeMap::new()),
         None => Node::Leaf(Text::default()),
     };
     match (node, step) {
         (Node::Map(mut items), Step::Name(key)) => {
-            let at = items.iter().position(|(other, _)| other == key);
-            let inner = match at {
+            let inner = match items.remove(*key) {
                 Some(_) if rest.is_empty() => return Err(twice()),
-                Some(at) => items.swap_remove(at).1,
+                Some(inner) => inner,
                 None => fresh(),
             };
-            let inner = insert(inner, rest, text, name)?;
-            items.push(((*key).to_owned(), inner));
+            items.insert((*key).to_owned(), insert(inner, rest, text, name)?);
             Ok(Node::Map(items))
         }
         (Node::List(mut items), Step::Index(index)) => {
@@ -126,7 +131,6 @@ mod tests {
     fn paths_become_maps_and_lists() {
         let map = of(&[("a__list_1__map_x", "2"), ("b", "3"), ("a__list_0__map_x", "1"), ("c__map_d", "4")]);
         let expected = vec![
-            Item::new("b", Value::text("3")),
             Item::new(
                 "a",
                 Value::List(vec![
@@ -134,6 +138,7 @@ mod tests {
                     Value::Map(vec![Item::new("x", Value::text("2"))]),
                 ]),
             ),
+            Item::new("b", Value::text("3")),
             Item::new("c", Value::Map(vec![Item::new("d", Value::text("4"))])),
         ];
         assert_eq!(map.unwrap(), expected);

@@ -75,16 +75,10 @@ impl Metadata {
 fn nested(documents: &mut [Map]) -> Result<Option<Map>, Error> {
     let mut found = None;
     for (index, document) in documents.iter_mut().enumerate() {
-        let mut at = 0;
-        while let Some(item) = document.get(at) {
-            if !item.is_named(NAME) {
-                at += 1;
-                continue;
-            }
-            let item = document.remove(at);
-            if index > 0 {
-                continue;
-            }
+        let (metadata, rest): (Map, Map) =
+            std::mem::take(document).into_iter().partition(|item| item.is_named(NAME));
+        *document = rest;
+        for item in metadata.into_iter().filter(|_| index == 0) {
             let Value::Map(map) = item.value else {
                 return Err(Error::Metadata(format!("{NAME} is {}, expected a map", item.value.kind())));
             };

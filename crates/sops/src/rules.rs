@@ -3,8 +3,8 @@
 //! Exactly one rule holds for a file. Most look at the names on the way to a value; two look at the comments before it and
 //! before what it is in.
 
-use regex::Regex;
-use roadstead_go_regex::{Limits as PatternLimits, PatternError, compile};
+use regex::bytes::Regex;
+use roadstead_go_regex::{Limits as PatternLimits, PatternError, compile_bytes};
 
 use crate::error::Error;
 use crate::limits::Limits;
@@ -33,7 +33,7 @@ impl Matcher {
         match self {
             Self::Suffix(suffix) => text.ends_with(suffix),
             Self::Regex(regex) => {
-                regex.as_ref().is_some_and(|regex| regex.is_match(&String::from_utf8_lossy(text)))
+                regex.as_ref().is_some_and(|regex| regex.is_match(String::from_utf8_lossy(text).as_bytes()))
             }
         }
     }
@@ -97,25 +97,12 @@ fn regex(pattern: &str, limits: &Limits) -> Result<Option<Regex>, Error> {
         return Err(Error::TooLarge { what: "bytes in a regular expression", limit: limits.regex_bytes });
     }
     let memory = PatternLimits { program: limits.regex_memory, tables: limits.regex_memory };
-    match compile(pattern, memory) {
+    match compile_bytes(pattern, memory) {
         Ok(regex) => Ok(Some(regex)),
+        Err(PatternError::Invalid { .. }) => Ok(None),
         // To read it as matching nothing would leave encrypted what SOPS decrypts, or the reverse.
-        Err(error @ PatternError::TooLarge { .. }) => Err(Error::Metadata(error.to_string())),
-        Err(error) if is_unsupported(pattern) => Err(Error::Metadata(error.to_string())),
-        Err(_) => Ok(None),
-    }
-}
-
-/// Has a pattern something that Go knows and we do not?
-fn is_unsupported(pattern: &str) -> bool {
-    if pattern.contains("--") {
-        return true;
-    }
-    let mut characters = pattern.chars();
-    while let Some(c) = characters.next() {
-        if c == '\\' && matches!(characters.next(), Some('B' | 'C' | '0'..='7')) {
-            return true;
+        Err(error @ (PatternError::TooLarge { .. } | PatternError::Unsupported { .. })) => {
+            Err(Error::Metadata(error.to_string()))
         }
     }
-    false
 }

@@ -115,6 +115,34 @@ fn values_belong_to_their_place() {
     assert!(error.to_string().contains("a:b") && !format!("{error} {error:?}").contains(CANARY), "{error}");
 }
 
+/// Which values are encrypted is said in Go's syntax, with all that it has; what Go does not take matches nothing.
+#[test]
+fn rules_are_regular_expressions_of_go() {
+    let file = |name: &str, value: &str, rule: &str| {
+        let name = serde_json::to_string(name).unwrap();
+        let rule = serde_json::to_string(rule).unwrap();
+        format!("{name}: {value}\n{}    encrypted_regex: {rule}\n", metadata(&["x"]))
+    };
+    for (rule, matches, other) in [
+        ("^[a-c--]+$", "a-c", "d"),
+        (r"^\141$", "a", "141"),
+        (r"a\B", "ab", "a"),
+        (r"^\Bé", "é", "aé"),
+        (r"(?:a{10}){2}", "aaaaaaaaaaaaaaaaaaaa", "aaaaaaaaaa"),
+    ] {
+        let sealed = seal("x", &format!("{matches}:"), "str");
+        assert!(yaml(&file(matches, &sealed, rule), MacPolicy::Verify).unwrap().ends_with(": x\n"), "{rule}");
+        assert!(yaml(&file(other, "x", rule), MacPolicy::Verify).unwrap().ends_with(": x\n"), "{rule}");
+    }
+    for rule in ["a**", "a+*", "a{2}{3}", "(?:a{100}){100}", r"\1", "("] {
+        assert_eq!(yaml(&file("aa", "x", rule), MacPolicy::Verify).unwrap(), "aa: x\n", "{rule}");
+    }
+    for rule in ["a(?i)*", r"(?:\pL{100}){10}"] {
+        let error = yaml(&file("aa", "x", rule), MacPolicy::Verify).unwrap_err();
+        assert_eq!(error.class(), Class::Metadata, "{rule}: {error}");
+    }
+}
+
 #[test]
 fn groups_are_combined() {
     let field = |x: u8| {

@@ -3,6 +3,8 @@
 //! What stands before the first section is in one called `DEFAULT`. Sections of one name are kept apart; of keys of one name
 //! in a section the last one counts, at the place of the first.
 
+use std::collections::HashMap;
+
 use zeroize::Zeroizing;
 
 use super::{Format, Tally, as_text};
@@ -17,6 +19,8 @@ struct Section {
     name: Vec<u8>,
     comment: Vec<u8>,
     keys: Vec<Entry>,
+    /// Where among the keys each name is.
+    places: HashMap<Vec<u8>, usize>,
     /// For keys that are called `-`: they are counted.
     next: usize,
 }
@@ -133,9 +137,13 @@ impl<'r> Reader<'r, '_> {
         let value = self.value(value)?;
         self.tally.count(name.len() + value.len() + self.comment.len())?;
         let comment = self.take_comment();
-        match section.keys.iter_mut().find(|entry| entry.name == name) {
+        let known = section.places.get(&name).and_then(|at| section.keys.get_mut(*at));
+        match known {
             Some(entry) => (entry.value, entry.comment) = (Text::new(value), comment),
-            None => section.keys.push(Entry { name, value: Text::new(value), comment }),
+            None => {
+                section.places.insert(name.clone(), section.keys.len());
+                section.keys.push(Entry { name, value: Text::new(value), comment });
+            }
         }
         Ok(())
     }
@@ -293,6 +301,7 @@ impl<'t> Output<'t> {
             all => (&[][..], all),
         };
         let mut section = Self { name, comment, keys: Vec::new() };
+        let mut places: HashMap<&[u8], usize> = HashMap::new();
         // The key that was written last, which is not the last one where its name was there before.
         let mut latest = None;
         for item in items {
@@ -306,12 +315,12 @@ impl<'t> Output<'t> {
                 Key::Name(name) => {
                     let text =
                         as_text(&item.value).ok_or("a key of a section cannot hold a map or a list")?;
-                    let known = section.keys.iter().position(|(other, ..)| other == name);
-                    match known.and_then(|at| section.keys.get_mut(at)) {
+                    let at = *places.entry(name).or_insert(section.keys.len());
+                    match section.keys.get_mut(at) {
                         Some((_, value, _)) => *value = text,
                         None => section.keys.push((name, text, &[])),
                     }
-                    latest = Some(known.unwrap_or(section.keys.len() - 1));
+                    latest = Some(at);
                 }
             }
         }
