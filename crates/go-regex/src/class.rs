@@ -11,7 +11,7 @@ const NAMES: [&str; 14] = [
     "upper", "word", "xdigit",
 ];
 
-/// Writes a class anew, and gives the length of what was read.
+/// Writes a class in the other form, and gives the length of what was read.
 pub(crate) fn translated(text: &str, out: &mut String) -> Result<usize, Fault> {
     let mut rest = text.get(1..).unwrap_or_default();
     out.push('[');

@@ -1,6 +1,6 @@
 //! Regular expressions as Go writes them (RE2), for the `regex` crate.
 //!
-//! The two are nearly the same language. A pattern is read by Go's rules, and written anew so that it means the same here: see
+//! The two are nearly the same language. A pattern is read by Go's rules, and written in another form so that it means the same here: see
 //! `translate`. What Go does not take is not valid; what Go takes and is not known here is refused as such, never read as
 //! something else.
 

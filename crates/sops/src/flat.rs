@@ -42,7 +42,7 @@ fn invalid(name: &str, why: &str) -> Error {
     Error::Metadata(format!("{:?} {why}", shown(name)))
 }
 
-/// The steps of a path, of which there may be so many: each looks at what is left of it.
+/// The steps of a path, of which there may be so many: each reads what is left of it.
 fn steps(path: &str, depth: usize) -> Result<Vec<Step<'_>>, Error> {
     let mut steps = Vec::new();
     let mut is_index = false;

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use roadstead_api::rules::{is_dns_label, is_dns_subdomain};
+use roadstead_oidc::check_name;
 use roadstead_rbac::Resource;
 
 use crate::HubError;
+use crate::identity::audit::AuditImpersonation;
 use crate::identity::auth::AUTHENTICATED;
 use crate::identity::{Authenticator, Identity, account_user};
 
@@ -26,11 +28,26 @@ pub struct Impersonation {
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
+impl Impersonation {
+    /// Nobody is in the audit log under a name that only looks like another one.
+    fn check(&self) -> Result<(), HubError> {
+        let names = self.groups.iter().map(|group| ("impersonate-group", group));
+        for (header, name) in
+            [("impersonate-user", &self.user), ("impersonate-uid", &self.uid)].into_iter().chain(names)
+        {
+            check_name(header, name).map_err(|why| HubError::BadRequest(why.to_string()))?;
+        }
+        Ok(())
+    }
+}
+
 /// Who asked to be taken for whom.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Behind {
     pub(super) who: Identity,
     wanted: Impersonation,
+    /// As the audit log tells of it.
+    pub(super) told: Option<String>,
 }
 
 impl Behind {
@@ -39,7 +56,7 @@ impl Behind {
     /// # Errors
     /// [`HubError::Forbidden`], as Kubernetes says it.
     pub(super) fn may_be(&self) -> Result<(), HubError> {
-        let Self { who, wanted } = self;
+        let Self { who, wanted, .. } = self;
         may_be(who, &wanted.user, &wanted.groups)?;
         for (key, values) in &wanted.extra {
             for name in values {
@@ -68,11 +85,13 @@ impl Authenticator {
     /// Whom somebody is taken for from here on.
     ///
     /// # Errors
-    /// [`HubError::Forbidden`] where that one may not be taken for the other, as Kubernetes says it.
+    /// [`HubError::Forbidden`] where that one may not be taken for the other, as Kubernetes says it; [`HubError::BadRequest`] for names
+    /// that none is.
     pub async fn impersonate(&self, who: Identity, wanted: Impersonation) -> Result<Identity, HubError> {
-        let behind = Behind { who, wanted };
+        wanted.check()?;
+        let behind = Behind { told: AuditImpersonation::told(&wanted), who, wanted };
         behind.may_be()?;
-        let Behind { who, wanted } = behind.clone();
+        let Behind { who, wanted, .. } = behind.clone();
         let mut taken = match account(&wanted.user) {
             Some((namespace, name)) if wanted.groups.is_empty() => account_user(namespace, name),
             _ => Identity::user(&wanted.user, wanted.groups),
@@ -86,6 +105,7 @@ impl Authenticator {
         }
         (taken.uid, taken.extra) = (wanted.uid, wanted.extra);
         (taken.impersonator, taken.origin) = (Some(who.username), who.origin);
+        taken.origin.administrator |= taken.is_master();
         taken.old_token = who.old_token;
         taken.behind = Some(Arc::new(behind));
         self.permitted(taken).await
