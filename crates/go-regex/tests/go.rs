@@ -1,7 +1,5 @@
 //! What Go's own regexp says to some thousand patterns, and what is said here. `go/table.go` made the table.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
-
 use roadstead_go_regex::{Limits, PatternError, compile, compile_bytes};
 
 /// Of each line after its tab, one digit for each of these.
@@ -33,14 +31,14 @@ fn patterns_mean_what_they_mean_in_go() {
         match said(bytes.map(|regex| move |text: &str| regex.is_match(text.as_bytes()))) {
             None => unsupported.push(pattern),
             Some(said) if said != expected => {
-                wrong.push(format!("{pattern}\n  Go   {expected}\n  here {said}"))
+                wrong.push(format!("{pattern}\n  Go   {expected}\n  here {said}"));
             }
             Some(_) => {}
         }
         let text = compile(pattern, LIMITS);
         match said(text.map(|regex| move |text: &str| regex.is_match(text))) {
             Some(said) if said != expected => {
-                wrong.push(format!("{pattern}\n  Go   {expected}\n  here {said}"))
+                wrong.push(format!("{pattern}\n  Go   {expected}\n  here {said}"));
             }
             Some(_) => {}
             None => assert!(pattern.contains(r"\B") || unsupported.contains(&pattern), "{pattern}"),
