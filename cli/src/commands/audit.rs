@@ -211,7 +211,7 @@ impl Printer {
 /// An entry for people. What others wrote is shown without what moves a terminal's cursor.
 fn line(item: &Value) -> String {
     let text = |field: &str| item[field].as_str().unwrap_or_default();
-    let mut user = text("user").to_owned();
+    let mut user = format!("{}{}", text("user"), groups(item));
     if !text("impersonator").is_empty() {
         user = format!("{user} (impersonated by {})", text("impersonator"));
     }
@@ -224,6 +224,22 @@ fn line(item: &Value) -> String {
         [&format!("{at}Z"), &user, text("verb"), &place.join("/"), &format!("{}{times}", text("outcome"))]
             .map(|cell| cell.chars().filter(|c| !c.is_control()).collect::<String>());
     format!("{}\n", cells.join("  "))
+}
+
+/// In which groups somebody was taken for somebody else: the first few.
+fn groups(item: &Value) -> String {
+    const MOST: usize = 5;
+    let Some(groups) = item["impersonated"]["groups"].as_array().filter(|groups| !groups.is_empty()) else {
+        return String::new();
+    };
+    let left_out = item["impersonated"]["leftOut"].as_u64().and_then(|more| usize::try_from(more).ok());
+    let more = groups.len().saturating_sub(MOST) + left_out.unwrap_or(0);
+    let mut told: Vec<String> =
+        groups.iter().take(MOST).filter_map(Value::as_str).map(str::to_owned).collect();
+    if more > 0 {
+        told.push(format!("{more} more"));
+    }
+    format!(" in {}", told.join(", "))
 }
 
 impl Verify {

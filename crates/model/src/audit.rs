@@ -30,7 +30,7 @@ pub struct AuditOrigin {
     pub address: String,
     /// The request's id; empty for what is not done by a request.
     pub request: String,
-    /// Whether whoever asked has shown an administrator's credential, one that may do all.
+    /// Whether whoever asked has shown an administrator's credential, one that may do all, or was taken for an administrator.
     pub administrator: bool,
 }
 
@@ -41,6 +41,8 @@ pub struct AuditEntry {
     pub username: String,
     /// Who asked to be taken for that one; empty where nobody did.
     pub impersonator: String,
+    /// As what, beside the name (groups, uid, extra): JSON, bounded by whoever makes it; none where nothing of that was asked for.
+    pub impersonated: Option<String>,
     /// From where.
     pub origin: AuditOrigin,
     /// What: a verb of the API, or `login`, `enrol`, ….

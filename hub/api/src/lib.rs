@@ -51,7 +51,7 @@ use axum::response::Response;
 use axum::routing::get;
 use futures::FutureExt as _;
 use hyper::body::Body as _;
-use roadstead_hub_core::identity::{ClientCertificate, Identity, Impersonation, authorize_path};
+use roadstead_hub_core::identity::{ClientCertificate, Identity, Impersonation, authorize_path, entry_by};
 use roadstead_hub_core::{Hub, HubError};
 use roadstead_listener::Connection;
 use roadstead_model::{AuditEntry, AuditOrigin};
@@ -174,13 +174,10 @@ async fn catch_panics(request: Request, next: Next) -> Response {
 /// What is noted of a request that was refused: who wanted what. A token is never part of it.
 fn refused(who: &Identity, verb: &str, request: &Request) -> AuditEntry {
     AuditEntry {
-        username: who.username.clone(),
-        impersonator: who.impersonator.clone().unwrap_or_default(),
-        origin: who.origin.clone(),
         verb: verb.to_owned(),
         kind: "Path".to_owned(),
         name: request.uri().path().to_owned(),
-        ..AuditEntry::default()
+        ..entry_by(who)
     }
 }
 
@@ -313,6 +310,11 @@ async fn authenticate(api: &Api, mut request: Request, next: Next) -> Response {
             return response;
         }
     };
+    if identity.impersonator.is_some()
+        && let Err(error) = api.hub.audit.note_use(&identity).await
+    {
+        return status::response(&error, None);
+    }
     let entry = refused(&identity, &method, &request);
     let asked = (request.method().clone(), request.uri().clone());
     let old_token = identity.old_token;

@@ -25,8 +25,9 @@ pub(crate) use access::NAME_LABEL;
 pub use account_keys::AccountKeyItem;
 pub use account_tokens::{AccountToken, AccountTokenOrder, BoundObject, MOST_REVOKED};
 pub use audit::{
-    AuditChange, AuditComparison, AuditItem, AuditLines, AuditLog, AuditReport, AuditSink, AuditStream,
-    HEAD_PERIOD, REFUSALS_PERIOD, SEAL_ALL_PERIOD, SEAL_PERIOD, authorize_path, query_time,
+    AuditChange, AuditComparison, AuditImpersonation, AuditItem, AuditLines, AuditLog, AuditReport,
+    AuditSink, AuditStream, HEAD_PERIOD, REFUSALS_PERIOD, SEAL_ALL_PERIOD, SEAL_PERIOD, authorize_path,
+    by as entry_by, query_time,
 };
 pub use auth::{ADMIN_LIFE, Authenticator, Identity, MASTERS, account_user};
 pub use certificates::{BadCertificate, ClientCertificate};

@@ -122,12 +122,13 @@ struct Stored {
     administrator: bool,
     times: i64,
     changes: Option<String>,
+    impersonated: Option<String>,
     mac: Option<Vec<u8>>,
     batch: Option<i64>,
 }
 
 const COLUMNS: &str = "id, at, username, verb, api_group, kind, namespace, name, entry, outcome, detail, impersonator, \
-                       address, request, administrator, times, changes, mac, batch";
+                       address, request, administrator, times, changes, impersonated, mac, batch";
 
 /// Entries are numbered in the order of their times, as far as the replicas' clocks agree: no further apart than this.
 const SKEW: SignedDuration = SignedDuration::from_hours(24);
@@ -138,12 +139,18 @@ const SUBRESOURCES: [&str; 5] = ["", "/status", "/token", "/jointoken", "/confir
 /// What an entry's MAC is over. What older versions know nothing of is in it only where it says something, so that they can check
 /// entries that say no more than theirs.
 fn row(entry: &AuditEntry, uid: Uuid, at: OffsetDateTime) -> Row {
-    let AuditEntry { impersonator, origin, times, changes, .. } = entry;
-    let says_more = !impersonator.is_empty()
+    let AuditEntry { impersonator, impersonated, origin, times, changes, .. } = entry;
+    let says_more = impersonated.is_some()
+        || !impersonator.is_empty()
         || *origin != AuditOrigin::default()
         || (*times).max(1) != 1
         || changes.is_some();
-    let row = Row::of(if says_more { "audit, with its origin" } else { "audit" })
+    let form = match (impersonated, says_more) {
+        (Some(_), _) => "audit, with its impersonation",
+        (None, true) => "audit, with its origin",
+        (None, false) => "audit",
+    };
+    let row = Row::of(form)
         .bytes(uid.as_bytes())
         .time(at)
         .text(&entry.username)
@@ -157,12 +164,17 @@ fn row(entry: &AuditEntry, uid: Uuid, at: OffsetDateTime) -> Row {
     if !says_more {
         return row;
     }
-    row.text(impersonator)
+    let row = row
+        .text(impersonator)
         .text(&origin.address)
         .text(&origin.request)
         .number(i64::from(origin.administrator))
         .number((*times).max(1))
-        .optional(changes.as_deref(), Row::text)
+        .optional(changes.as_deref(), Row::text);
+    match impersonated {
+        Some(impersonated) => row.text(impersonated),
+        None => row,
+    }
 }
 
 impl Stored {
@@ -178,6 +190,7 @@ impl Stored {
             outcome,
             detail: self.detail,
             impersonator: self.impersonator,
+            impersonated: self.impersonated,
             origin: AuditOrigin {
                 address: self.address,
                 request: self.request,
@@ -203,8 +216,8 @@ async fn write(
     let mac = sealer.sign(&row(entry, uid, at));
     let id = sqlx::query_scalar(
         "INSERT INTO audit (entry, at, username, verb, api_group, kind, namespace, name, outcome, detail, mac, \
-                            impersonator, address, request, administrator, times, changes) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) RETURNING id",
+                            impersonator, address, request, administrator, times, changes, impersonated) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18) RETURNING id",
     )
     .bind(uid)
     .bind(at)
@@ -223,6 +236,7 @@ async fn write(
     .bind(entry.origin.administrator)
     .bind(entry.times.max(1))
     .bind(&entry.changes)
+    .bind(&entry.impersonated)
     .fetch_one(connection)
     .await
     .map_err(StoreError::query("write the audit log"))?;

@@ -421,18 +421,34 @@ export interface components {
         AuditChange: {
             /** @description The old value; none where there was none. */
             from?: unknown;
-            /** @description In the place of a field: why there is not all. */
+            /** @description In the place of a field: why there is not all. Fields behind it have keyed hashes in the place of values. */
             note?: string | null;
             /** @description `.spec.containers[0].image` */
             path?: string | null;
             /** @description The new value; none where there is none any more. */
             to?: unknown;
         };
+        /** @description As what somebody was taken for another user, beside the name. */
+        AuditImpersonation: {
+            /** @description What else was to be known of the user. */
+            extra?: {
+                [key: string]: string[];
+            };
+            /** @description The groups, those first whose names begin with `system:`. */
+            groups?: string[];
+            /**
+             * Format: uint
+             * @description How many groups, and values of extra, have no room here.
+             */
+            leftOut?: number | null;
+            /** @description The uid. */
+            uid?: string;
+        };
         /** @description An entry as it is exported. */
         AuditItem: {
             /** @description The client's address, as the hub saw it. */
             address?: string;
-            /** @description Whether that was by an administrator's credential, one that may do all. */
+            /** @description Whether that was by an administrator's credential, one that may do all, or by somebody who was taken for an administrator. */
             administrator: boolean;
             /** @description When it was written. */
             at: string;
@@ -455,6 +471,8 @@ export interface components {
              * @description Its number.
              */
             id: number;
+            /** @description As what, beside the name. */
+            impersonated?: components["schemas"]["AuditImpersonation"] | (null);
             /** @description Who asked to be taken for that one. */
             impersonator?: string;
             /** @description Its kind. */

@@ -143,7 +143,8 @@ function Entries({ filter, clear }: { filter: AuditFilter; clear: () => void }):
 }
 
 function Entry({ entry }: { entry: AuditItem }): ReactNode {
-  const { user, impersonator, administrator, verb, times, detail, signed } = entry;
+  const { user, impersonator, impersonated, administrator, verb, times, detail, signed } = entry;
+  const groups = impersonated?.groups ?? [];
   const changes = entry.changes ?? [];
   return (
     <li>
@@ -158,6 +159,13 @@ function Entry({ entry }: { entry: AuditItem }): ReactNode {
       </div>
       <p className="dim">
         by <Name>{user || 'several'}</Name>
+        {groups.length > 0 && (
+          <>
+            {' '}
+            in <Name>{groups.join(', ')}</Name>
+            {impersonated?.leftOut && ` and ${impersonated.leftOut.toLocaleString('en')} more`}
+          </>
+        )}
         {impersonator && (
           <>
             {' '}

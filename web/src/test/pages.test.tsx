@@ -457,6 +457,7 @@ describe('the audit log', () => {
     at: '2026-01-02T03:04:05Z',
     user: 'alice',
     impersonator: 'root',
+    impersonated: { groups: ['dev', 'ops'], leftOut: 3 },
     administrator: true,
     address: '192.0.2.7',
     request: 'r-1',
@@ -480,6 +481,7 @@ describe('the audit log', () => {
     ...entry,
     id: 6,
     impersonator: undefined,
+    impersonated: undefined,
     changes: undefined,
     kind: 'Path',
     name: '/api/v1/secrets',
@@ -498,7 +500,7 @@ describe('the audit log', () => {
     const link = await screen.findByRole('link', { name: 'apps/shop' });
     expect(link).toHaveAttribute('href', '/appliers/Kustomization/apps/shop');
     const item = link.closest('li');
-    expect(item?.textContent).toContain('(impersonated by root)');
+    expect(item?.textContent).toContain('by alice in dev, ops and 3 more (impersonated by root)');
     expect(item?.textContent).toContain('with an administrator’s credential · from 192.0.2.7');
     expect(item?.textContent).toContain('.spec.path./old./new');
     expect(item?.textContent).toContain('<script>alert(1)</script>');

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::support::{Replica, Site, client};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 const WATCH: &str = "/api/v1/namespaces?watch=true&allowWatchBookmarks=true";
 const STREAM: &str = "/fleet/v1/changes";
 

@@ -7,6 +7,7 @@ mod anonymous;
 mod apply;
 mod artifacts;
 mod audit;
+mod audit_hides;
 mod auth_commands;
 mod certificates;
 mod clients;

@@ -2,6 +2,7 @@
 
 mod allowance;
 mod heads;
+mod impersonated;
 mod item;
 mod refusals;
 mod repeats;
@@ -27,6 +28,7 @@ use crate::meters::{Meters, StreamKind};
 use allowance::Allowance;
 pub use heads::AuditComparison;
 use heads::KeptLines;
+pub use impersonated::AuditImpersonation;
 pub use item::{AuditChange, AuditItem};
 use refusals::Refusals;
 use repeats::Repeats;
@@ -203,15 +205,20 @@ impl AuditLog {
         self.note_once(entry, REPEATS).await.map(drop)
     }
 
-    /// Writes down that an administrator's credential is used, whatever for: once in an hour for each user and address.
+    /// Writes down that an administrator's credential is used, or that somebody is taken for an administrator, whatever for: once in
+    /// an hour for each user and address.
     ///
     /// # Errors
     /// Where the database fails.
     pub async fn note_use(&self, who: &Identity) -> Result<(), HubError> {
-        if !who.origin.administrator {
+        if !who.is_master() {
             return Ok(());
         }
-        let detail = "an administrator's credential, which may do everything".to_owned();
+        let detail = match who.impersonator {
+            None => "an administrator's credential, which may do everything",
+            Some(_) => "taken for an administrator, who may do everything",
+        };
+        let detail = detail.to_owned();
         let entry = AuditEntry { verb: "use".to_owned(), kind: "Credential".to_owned(), detail, ..by(who) };
         self.note_once(entry, USES).await.map(drop)
     }
@@ -429,10 +436,12 @@ impl Drop for Unwritten<'_> {
 }
 
 /// An entry of what somebody does.
-pub(crate) fn by(who: &Identity) -> AuditEntry {
+#[must_use]
+pub fn by(who: &Identity) -> AuditEntry {
     AuditEntry {
         username: who.username.clone(),
         impersonator: who.impersonator.clone().unwrap_or_default(),
+        impersonated: who.behind.as_ref().and_then(|behind| behind.told.clone()),
         origin: who.origin.clone(),
         ..AuditEntry::default()
     }

@@ -7,6 +7,7 @@ use roadstead_api::rules::{is_dns_label, is_dns_subdomain};
 use roadstead_rbac::Resource;
 
 use crate::HubError;
+use crate::identity::audit::AuditImpersonation;
 use crate::identity::auth::AUTHENTICATED;
 use crate::identity::{Authenticator, Identity, account_user};
 
@@ -31,6 +32,8 @@ pub struct Impersonation {
 pub(super) struct Behind {
     pub(super) who: Identity,
     wanted: Impersonation,
+    /// As the audit log tells of it.
+    pub(super) told: Option<String>,
 }
 
 impl Behind {
@@ -39,7 +42,7 @@ impl Behind {
     /// # Errors
     /// [`HubError::Forbidden`], as Kubernetes says it.
     pub(super) fn may_be(&self) -> Result<(), HubError> {
-        let Self { who, wanted } = self;
+        let Self { who, wanted, .. } = self;
         may_be(who, &wanted.user, &wanted.groups)?;
         for (key, values) in &wanted.extra {
             for name in values {
@@ -70,9 +73,9 @@ impl Authenticator {
     /// # Errors
     /// [`HubError::Forbidden`] where that one may not be taken for the other, as Kubernetes says it.
     pub async fn impersonate(&self, who: Identity, wanted: Impersonation) -> Result<Identity, HubError> {
-        let behind = Behind { who, wanted };
+        let behind = Behind { told: AuditImpersonation::told(&wanted), who, wanted };
         behind.may_be()?;
-        let Behind { who, wanted } = behind.clone();
+        let Behind { who, wanted, .. } = behind.clone();
         let mut taken = match account(&wanted.user) {
             Some((namespace, name)) if wanted.groups.is_empty() => account_user(namespace, name),
             _ => Identity::user(&wanted.user, wanted.groups),
@@ -86,6 +89,7 @@ impl Authenticator {
         }
         (taken.uid, taken.extra) = (wanted.uid, wanted.extra);
         (taken.impersonator, taken.origin) = (Some(who.username), who.origin);
+        taken.origin.administrator |= taken.is_master();
         taken.old_token = who.old_token;
         taken.behind = Some(Arc::new(behind));
         self.permitted(taken).await

@@ -5,6 +5,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::AuditImpersonation;
+
 /// An entry as it is exported.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -19,7 +21,11 @@ pub struct AuditItem {
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(default)]
     pub impersonator: String,
-    /// Whether that was by an administrator's credential, one that may do all.
+    /// As what, beside the name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<AuditImpersonation>")]
+    pub impersonated: Option<Value>,
+    /// Whether that was by an administrator's credential, one that may do all, or by somebody who was taken for an administrator.
     pub administrator: bool,
     /// The client's address, as the hub saw it.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -71,18 +77,21 @@ impl From<AuditRecord> for AuditItem {
             outcome: entry.outcome.as_str(),
             detail: entry.detail,
             impersonator: entry.impersonator,
+            impersonated: entry.impersonated.map(read),
             administrator: entry.origin.administrator,
             address: entry.origin.address,
             request: entry.origin.request,
             times: entry.times.max(1),
-            // What somebody else wrote there is shown as the text that it is.
-            changes: entry
-                .changes
-                .map(|changes| serde_json::from_str(&changes).unwrap_or(Value::String(changes))),
+            changes: entry.changes.map(read),
             batch,
             signed,
         }
     }
+}
+
+/// What is stored as JSON. What somebody else wrote there is shown as the text that it is.
+fn read(text: String) -> Value {
+    serde_json::from_str(&text).unwrap_or(Value::String(text))
 }
 
 /// A field that changed.
@@ -98,7 +107,7 @@ pub struct AuditChange {
     /// The new value; none where there is none any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<Value>,
-    /// In the place of a field: why there is not all.
+    /// In the place of a field: why there is not all. Fields behind it have keyed hashes in the place of values.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }

@@ -21,8 +21,8 @@ pub(super) struct Refusals(Mutex<Counted>);
 
 #[derive(Default)]
 struct Counted {
-    /// By user, who that really is, verb, group, kind, namespace, name, why and from where.
-    known: BTreeMap<[String; 9], (AuditEntry, u64)>,
+    /// By user, who that really is and as what, verb, group, kind, namespace, name, why and from where.
+    known: BTreeMap<[String; 10], (AuditEntry, u64)>,
     /// By user: how many of these are theirs.
     of_users: BTreeMap<String, usize>,
     /// What could not be written the last time.
@@ -38,9 +38,9 @@ impl Refusals {
         shorten(&mut entry);
         let AuditEntry { username, impersonator, verb, group, kind, namespace, name, detail, origin, .. } =
             &entry;
-        let from = &origin.address;
-        let key =
-            [username, impersonator, verb, group, kind, namespace, name, detail, from].map(Clone::clone);
+        let (from, taken) = (&origin.address, entry.impersonated.clone().unwrap_or_default());
+        let key = [username, impersonator, &taken, verb, group, kind, namespace, name, detail, from]
+            .map(Clone::clone);
         // A panic while it is held leaves the counts whole.
         let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let counted = &mut *counted;

@@ -14,7 +14,7 @@ const MOST: usize = 4_096;
 const OF_ONE_USER: usize = 512;
 
 /// Who did what from where, apart from the request.
-type Key = [String; 7];
+type Key = [String; 8];
 
 #[derive(Default)]
 struct Counted {
@@ -33,8 +33,9 @@ struct Repeated {
 pub(super) struct Repeats(Mutex<Counted>);
 
 fn key(entry: &AuditEntry) -> Key {
-    let AuditEntry { username, impersonator, verb, kind, namespace, name, origin, .. } = entry;
-    [username, impersonator, verb, kind, namespace, name, &origin.address].map(Clone::clone)
+    let AuditEntry { username, impersonator, impersonated, verb, kind, namespace, name, origin, .. } = entry;
+    let taken = impersonated.clone().unwrap_or_default();
+    [username, impersonator, &taken, verb, kind, namespace, name, &origin.address].map(Clone::clone)
 }
 
 impl Repeats {

@@ -1,0 +1,125 @@
+//! What nobody hides from the audit log: as what they were taken for somebody else, and what they changed.
+
+use anyhow::{Context as _, Result, ensure};
+use reqwest::{Method, StatusCode};
+use roadstead_tests::eventually;
+use serde_json::{Value, json};
+
+use crate::audit::{CONFIGS, ask, entries, roadstead};
+use crate::lasting::PATIENCE;
+use crate::support::{Replica, Site};
+
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+
+/// A user's token, with a ClusterRole of these rules.
+async fn user(replica: &Replica, name: &str, rules: &Value) -> Result<String> {
+    let group = "rbac.authorization.k8s.io";
+    let role = json!({ "metadata": { "name": name }, "rules": rules });
+    let binding = json!({ "metadata": { "name": name },
+        "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": name },
+        "subjects": [{ "apiGroup": group, "kind": "User", "name": name }] });
+    for (kind, object) in [("clusterroles", role), ("clusterrolebindings", binding)] {
+        let path = format!("{RBAC}/{kind}");
+        let (code, _, answer) = ask(replica, (Method::POST, &path), &replica.token, &[], &object).await?;
+        ensure!(code == StatusCode::CREATED, "{answer}");
+    }
+    Ok(replica.hub.identity.create_access_token(name, &[], None).await?.expose().to_owned())
+}
+
+/// Somebody who may be taken for everybody.
+async fn impersonator(replica: &Replica) -> Result<String> {
+    let resources = ["users", "groups", "uids", "userextras/reason"];
+    let groups = ["", "authentication.k8s.io"];
+    let rules = json!([{ "verbs": ["impersonate"], "apiGroups": groups, "resources": resources }]);
+    let token = user(replica, "ada", &rules).await?;
+    let as_master = [("impersonate-user", "jane"), ("impersonate-group", "system:masters")];
+    eventually("the binding is known", PATIENCE, || async {
+        let (code, ..) = ask(replica, (Method::GET, CONFIGS), &token, &as_master, &Value::Null).await?;
+        ensure!(code == StatusCode::OK, "{code}");
+        Ok(())
+    })
+    .await?;
+    Ok(token)
+}
+
+#[tokio::test]
+async fn an_entry_says_as_what_somebody_was_taken_for_another() -> Result<()> {
+    let site = Site::new().await?;
+    let replica = site.replica().await?;
+    let ada = impersonator(&replica).await?;
+    let config = json!({ "metadata": { "name": "c" } });
+    ask(&replica, (Method::POST, CONFIGS), &replica.token, &[], &config).await?;
+    let as_master = [("impersonate-user", "jane"), ("impersonate-group", "system:masters")];
+    let path = format!("{CONFIGS}/c");
+    let (code, ..) = ask(&replica, (Method::DELETE, &path), &ada, &as_master, &Value::Null).await?;
+    ensure!(code == StatusCode::OK, "{code}");
+    let found = entries(&replica, "kind=ConfigMap&verb=delete&administrator=true").await?;
+    ensure!(found.len() == 1, "{found:?}");
+    for (field, wanted) in [
+        ("user", json!("jane")),
+        ("impersonator", json!("ada")),
+        ("administrator", json!(true)),
+        ("impersonated", json!({ "groups": ["system:masters"] })),
+        ("signed", json!(true)),
+    ] {
+        ensure!(found[0][field] == wanted, "{field}: {}", found[0]);
+    }
+    // The use of a master's rights, as that of an administrator's credential: the first time, and how often since.
+    let used = entries(&replica, "verb=use&user=jane").await?;
+    ensure!(
+        !used.is_empty() && used[0]["impersonator"] == "ada" && used[0]["administrator"] == true,
+        "{used:?}"
+    );
+    ensure!(
+        used[0]["impersonated"]["groups"] == json!(["system:masters"]) && used[0]["times"] == 1,
+        "{used:?}"
+    );
+    ensure!(used.len() == 2 && used[1]["times"].as_i64().is_some_and(|times| times >= 1), "{used:?}");
+
+    // Who was refused something is told apart by that, too.
+    for groups in [["dev", "ops"], ["dev", "web"]] {
+        let headers = [
+            ("impersonate-user", "bob"),
+            ("impersonate-group", groups[0]),
+            ("impersonate-group", groups[1]),
+            ("impersonate-uid", "u-1"),
+            ("impersonate-extra-reason", "a test"),
+        ];
+        let (code, ..) = ask(&replica, (Method::POST, CONFIGS), &ada, &headers, &config).await?;
+        ensure!(code == StatusCode::FORBIDDEN, "{code}");
+    }
+    let refused = entries(&replica, "user=bob&outcome=refused&verb=create").await?;
+    let told: Vec<_> = refused.iter().map(|entry| &entry["impersonated"]).collect();
+    let wanted =
+        |group: &str| json!({ "uid": "u-1", "groups": ["dev", group], "extra": { "reason": ["a test"] } });
+    ensure!(
+        told.len() == 2 && told.contains(&&wanted("ops")) && told.contains(&&wanted("web")),
+        "{refused:?}"
+    );
+    ensure!(
+        refused.iter().all(|entry| entry["administrator"] == false && entry["signed"] == true),
+        "{refused:?}"
+    );
+    let (ok, text) = roadstead(&replica, &["--user", "bob", "-o", "table"]).await?;
+    ensure!(ok && text.contains("bob in dev, ops (impersonated by ada)"), "{text}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_told_of_an_impersonation_is_bounded() -> Result<()> {
+    let site = Site::new().await?;
+    let replica = site.replica().await?;
+    let ada = impersonator(&replica).await?;
+    let many: Vec<String> = (0..80).map(|number| format!("{number:03}-{}", "g".repeat(60))).collect();
+    let mut headers = vec![("impersonate-user", "jane")];
+    headers.extend(many.iter().map(|group| ("impersonate-group", group.as_str())));
+    headers.push(("impersonate-group", "system:nodes"));
+    let (code, ..) = ask(&replica, (Method::GET, CONFIGS), &ada, &headers, &Value::Null).await?;
+    ensure!(code == StatusCode::FORBIDDEN, "{code}");
+    let refused = entries(&replica, "user=jane&outcome=refused").await?;
+    let told = &refused.first().context("an entry")?["impersonated"];
+    let groups = told["groups"].as_array().context("groups")?;
+    ensure!(groups[0] == "system:nodes" && told.to_string().len() <= 3 << 10, "{told}");
+    ensure!(told["leftOut"].as_u64() == u64::try_from(81 - groups.len()).ok(), "{told}");
+    Ok(())
+}
