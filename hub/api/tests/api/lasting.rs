@@ -115,25 +115,39 @@ async fn a_stream_ends_after_a_while_whatever_its_client_came_with() -> Result<(
     Ok(())
 }
 
-/// Who is taken for somebody else watches as long as both rights are there.
+/// Who is taken for somebody else sees what goes on as long as both rights are there: also where that one may do everything.
 #[tokio::test]
-async fn a_watch_by_impersonation_ends_with_the_right_to_impersonate() -> Result<()> {
+async fn what_is_watched_by_impersonation_ends_with_the_right_to_impersonate() -> Result<()> {
     let site = Site::new().await?;
     let replica = site.replica().await?;
     let (ada, _) = (user(&replica, "ada").await?, user(&replica, "bob").await?);
-    let opens = || async {
-        let request = client(&replica)?.get(format!("{}{WATCH}", replica.url)).bearer_auth(&ada.token);
-        let answer = request.header("impersonate-user", "bob").send().await?;
+    let opens = async |path: &str, group: Option<&str>| {
+        let request = client(&replica)?.get(format!("{}{path}", replica.url)).bearer_auth(&ada.token);
+        let request = request.header("impersonate-user", "bob");
+        let request = match group {
+            Some(group) => request.header("impersonate-group", group),
+            None => request,
+        };
+        let answer = request.send().await?;
         ensure!(answer.status() == StatusCode::OK, "{}", answer.status());
         Ok(answer)
     };
     // Ada may do what a fleet-admin may, which this is not.
-    ensure!(opens().await.is_err());
+    ensure!(opens(WATCH, None).await.is_err());
     let kubectl = &replica.kubectl;
-    kubectl.run(&["create", "clusterrole", "as-bob", "--verb=impersonate", "--resource=users"]).await?;
+    let rights = ["--verb=impersonate", "--resource=users,groups"];
+    kubectl.run(&[&["create", "clusterrole", "as-bob"][..], &rights].concat()).await?;
     kubectl.run(&["create", "clusterrolebinding", "as-bob", "--clusterrole=as-bob", "--user=ada"]).await?;
-    eventually("the binding is known", PATIENCE, || async { opens().await.map(drop) }).await?;
-    let watch = opens().await?;
+    eventually("the binding is known", PATIENCE, || async { opens(WATCH, None).await.map(drop) }).await?;
+    let mut opened = Vec::new();
+    for (path, group) in
+        [WATCH, STREAM].into_iter().flat_map(|path| [(path, None), (path, Some("system:masters"))])
+    {
+        opened.push((path, group, opens(path, group).await?));
+    }
     kubectl.run(&["delete", "clusterrolebinding", "as-bob"]).await?;
-    end(watch).await
+    for (path, group, answer) in opened {
+        end(answer).await.with_context(|| format!("{path} with {group:?}"))?;
+    }
+    Ok(())
 }

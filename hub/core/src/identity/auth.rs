@@ -274,15 +274,17 @@ impl Identity {
 
     /// Ends when this identity may no longer do this with objects of a kind; never as long as it may.
     pub async fn until_refused(&self, verb: &str, kind: &Kind, namespace: &str, name: &str) {
-        let refused = self.until(|| self.authorize(verb, kind, "", namespace, name).is_err());
+        tokio::select! {
+            () = self.until(|| self.authorize(verb, kind, "", namespace, name).is_err()) => {}
+            () = self.until_not_impersonated() => {}
+        }
+    }
+
+    /// Ends when whoever asked to be taken for this identity may not any longer; never where nobody did.
+    pub(crate) async fn until_not_impersonated(&self) {
         match &self.behind {
-            None => refused.await,
-            Some(behind) => {
-                tokio::select! {
-                    () = refused => {}
-                    () = behind.who.until(|| behind.may_be().is_err()) => {}
-                }
-            }
+            None => std::future::pending().await,
+            Some(behind) => behind.who.until(|| behind.may_be().is_err()).await,
         }
     }
 

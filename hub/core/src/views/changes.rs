@@ -96,7 +96,7 @@ impl FleetWatch {
     ///
     /// # Errors
     /// [`HubError::Gone`] where what was not read yet is no longer kept; [`HubError::Forbidden`] once whoever watches may see
-    /// nothing any longer.
+    /// nothing any longer, or be taken for this one no longer.
     pub async fn next(&mut self) -> Result<FleetChange, HubError> {
         loop {
             let event = match &self.read {
@@ -109,6 +109,10 @@ impl FleetWatch {
                             return Err(HubError::Forbidden(why.to_owned()));
                         }
                         continue;
+                    }
+                    () = self.who.until_not_impersonated() => {
+                        let why = "the right to impersonate was taken away";
+                        return Err(HubError::Forbidden(why.to_owned()));
                     }
                     event = self.watcher.next() => event.map_err(watch_error)?,
                 },
