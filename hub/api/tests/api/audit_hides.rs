@@ -123,3 +123,37 @@ async fn what_is_told_of_an_impersonation_is_bounded() -> Result<()> {
     ensure!(told["leftOut"].as_u64() == u64::try_from(81 - groups.len()).ok(), "{told}");
     Ok(())
 }
+
+#[tokio::test]
+async fn what_acts_is_told_before_what_describes_it_and_what_is_left_out_is_named() -> Result<()> {
+    let site = Site::new().await?;
+    let replica = site.replica().await?;
+    let token = replica.token.as_str();
+    let object = json!({ "metadata": { "name": "c" }, "data": { "k": "old" } });
+    ask(&replica, (Method::POST, CONFIGS), token, &[], &object).await?;
+    let path = format!("{CONFIGS}/c");
+    let patch = |fill: char, word: &str| {
+        let padding: serde_json::Map<String, Value> =
+            (0..20).map(|n| (format!("a{n}"), fill.to_string().repeat(1_000).into())).collect();
+        json!({ "metadata": { "annotations": padding }, "data": { "k": word } })
+    };
+    ask(&replica, (Method::PATCH, &path), token, &[], &patch('x', "new")).await?;
+    let found = entries(&replica, "kind=ConfigMap&verb=patch").await?;
+    let changes = &found.first().context("an entry")?["changes"];
+    ensure!(changes[0] == json!({ "path": ".data.k", "from": "old", "to": "new" }), "{changes}");
+
+    // Beyond what one user may write into the log it still says of what.
+    for number in 0..240 {
+        let fill = if number % 2 == 0 { 'y' } else { 'z' };
+        let patch = patch(fill, &number.to_string());
+        let (code, _, answer) = ask(&replica, (Method::PATCH, &path), token, &[], &patch).await?;
+        ensure!(code == StatusCode::OK, "{answer}");
+    }
+    let found = entries(&replica, "kind=ConfigMap&verb=patch&order=newest&limit=1000").await?;
+    let notes: Vec<&str> = found.iter().filter_map(|entry| entry["changes"][0]["note"].as_str()).collect();
+    ensure!(
+        !notes.is_empty() && notes.iter().all(|note| note.contains("1 of .data, 20 of .metadata")),
+        "{notes:?}"
+    );
+    Ok(())
+}

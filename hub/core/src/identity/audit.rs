@@ -26,6 +26,7 @@ use crate::identity::{Attributes, Identity};
 use crate::meters::{Meters, StreamKind};
 
 use allowance::Allowance;
+pub(crate) use allowance::Told;
 pub use heads::AuditComparison;
 use heads::KeptLines;
 pub use impersonated::AuditImpersonation;
@@ -234,14 +235,16 @@ impl AuditLog {
     }
 
     /// What changed, as far as this user's changes have room in the log.
-    pub(crate) fn within_allowance(&self, entry: &AuditEntry, changes: Option<String>) -> Option<String> {
-        let changes = changes?;
+    pub(crate) fn within_allowance(&self, entry: &AuditEntry, changes: Option<Told>) -> Option<String> {
+        let Told { text, parts } = changes?;
         let AuditEntry { impersonator, username, .. } = entry;
         let user = if impersonator.is_empty() { username } else { impersonator };
-        if self.allowance.take(user, changes.len(), self.clock.now()) {
-            return Some(changes);
+        if self.allowance.take(user, text.len(), self.clock.now()) {
+            return Some(text);
         }
-        let note = "left out: this user's changes of the last minute are more than the log takes";
+        let note = format!(
+            "left out: this user's changes of the last minute are more than the log takes; changed are {parts}"
+        );
         Some(serde_json::json!([{ "note": note }]).to_string())
     }
 

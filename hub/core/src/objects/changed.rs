@@ -1,21 +1,30 @@
 //! What of an object a write changed, for the audit log: fields with their old and new values, bounded, and without what is secret.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use roadstead_hub_store::{LAST_APPLIED, StoreError, Stored, Tx};
 use roadstead_model::AuditEntry;
 use serde_json::{Map, Value, json};
 
+use crate::identity::audit::Told;
 use crate::identity::{AuditLog, Identity, audit};
 
 /// Bytes of all fields together, as JSON.
 pub(crate) const MAX_BYTES: usize = 8 << 10;
+/// Bytes of the fields besides that have no room there, and are named with hashes of their values.
+const MAX_NAMED: usize = 2 << 10;
+/// Bytes of a path that is named so.
+const MAX_PATH: usize = 256;
+/// Parts of an object that are named.
+const MAX_PARTS: usize = 16;
 /// Bytes of one value that is shown whole.
 const MAX_VALUE: usize = 1 << 10;
 /// What of the metadata every write changes, what the entry says anyway, and what says nothing to people.
 const PASSED_OVER: [&str; 7] =
     ["managedFields", "resourceVersion", "generation", "creationTimestamp", "uid", "name", "namespace"];
+/// What acts is told first, so that nobody hides it behind what does not: this comes last.
+const LAST: [&str; 2] = ["status", "metadata"];
 /// How a value begins that SOPS has encrypted.
 const ENCRYPTED: &str = "ENC[";
 
@@ -29,7 +38,7 @@ pub(crate) enum Change {
     Counted {
         /// What is kept in memory for a while.
         entry: AuditEntry,
-        changes: Option<String>,
+        changes: Option<Told>,
     },
 }
 
@@ -60,10 +69,10 @@ impl AuditLog {
         if only_status {
             entry.kind.push_str("/status");
             audit::shorten(&mut entry);
-            return Change::Counted { entry, changes: changes.into_text() };
+            return Change::Counted { entry, changes: changes.told() };
         }
         if !is_hub {
-            entry.changes = self.within_allowance(&entry, changes.into_text());
+            entry.changes = self.within_allowance(&entry, changes.told());
         }
         Change::Noted(entry)
     }
@@ -93,7 +102,13 @@ impl AuditLog {
 pub(crate) struct Changes {
     fields: Vec<Value>,
     bytes: usize,
-    left_out: usize,
+    /// Of each part of the object how many fields changed, and how many of them have no room.
+    parts: BTreeMap<String, (usize, usize)>,
+    /// What has no room is named with hashes, as far as there is room for that.
+    named: Vec<Value>,
+    named_bytes: usize,
+    /// A hash of all that has no room.
+    left_out: String,
     beside_status: bool,
 }
 
@@ -102,10 +117,27 @@ type Hash<'a> = &'a dyn Fn(&str, &str) -> String;
 
 impl Changes {
     /// What differs between two forms of an object; none is before it was there, or after it is gone. `hash` hides values.
-    pub(crate) fn between(before: Option<&Stored>, after: Option<&Stored>, hash: Hash<'_>) -> Self {
+    pub(crate) fn between<'a>(before: Option<&'a Stored>, after: Option<&'a Stored>, hash: Hash<'_>) -> Self {
         let mut changes = Self::default();
-        changes.walk("", before.map(|stored| &stored.object), after.map(|stored| &stored.object), hash);
-        // Secrets' data is beside the object.
+        let nothing = Map::new();
+        let fields = |stored: Option<&'a Stored>| stored.and_then(|stored| stored.object.as_object());
+        let (old, new) = (fields(before).unwrap_or(&nothing), fields(after).unwrap_or(&nothing));
+        let over = passed_over("");
+        let is_first = |key: &&str| !over.contains(key) && !LAST.contains(key);
+        let first: BTreeSet<&str> =
+            old.keys().chain(new.keys()).map(String::as_str).filter(is_first).collect();
+        for key in first {
+            changes.walk(&child("", key), old.get(key), new.get(key), hash);
+        }
+        changes.walk_secret(before, after, hash);
+        for key in LAST {
+            changes.walk(&child("", key), old.get(key), new.get(key), hash);
+        }
+        changes
+    }
+
+    /// Secrets' data is beside the object.
+    fn walk_secret(&mut self, before: Option<&Stored>, after: Option<&Stored>, hash: Hash<'_>) {
         let data = |stored: Option<&Stored>| stored.and_then(|stored| stored.secret.as_ref()).cloned();
         let (old, new) = (data(before).unwrap_or_default(), data(after).unwrap_or_default());
         let keys: BTreeSet<&str> = old.keys().chain(new.keys()).collect();
@@ -114,10 +146,9 @@ impl Changes {
             if from != to {
                 let path = child(".data", key);
                 let hidden = |value: Option<&str>| value.map(|value| Value::from(hash(&path, value)));
-                changes.push(&path, hidden(from), hidden(to));
+                self.push(&path, (hidden(from), hidden(to)), hash);
             }
         }
-        changes
     }
 
     /// Whether nothing but the status differs.
@@ -125,12 +156,21 @@ impl Changes {
         !self.beside_status
     }
 
-    /// As it is stored; none where nothing differs.
-    pub(crate) fn into_text(mut self) -> Option<String> {
-        if self.left_out > 0 {
-            self.fields.push(json!({ "note": format!("{} more fields are left out", self.left_out) }));
+    /// What is told of it; none where nothing differs.
+    pub(crate) fn told(mut self) -> Option<Told> {
+        let left_out: usize = self.parts.values().map(|(_, left_out)| left_out).sum();
+        if left_out > 0 {
+            let of = parts(self.parts.iter().map(|(part, (_, left_out))| (part, *left_out)));
+            let named = match self.named.len() {
+                0 => String::new(),
+                named => format!("; of {named} there are hashes of the values"),
+            };
+            let note = format!("{left_out} more fields are left out: {of} ({}){named}", self.left_out);
+            self.fields.push(json!({ "note": note }));
+            self.fields.append(&mut self.named);
         }
-        (!self.fields.is_empty()).then(|| Value::Array(self.fields).to_string())
+        let parts = parts(self.parts.iter().map(|(part, (changed, _))| (part, *changed)));
+        (!self.fields.is_empty()).then(|| Told { text: Value::Array(self.fields).to_string(), parts })
     }
 
     fn walk(&mut self, path: &str, from: Option<&Value>, to: Option<&Value>, hash: Hash<'_>) {
@@ -155,7 +195,7 @@ impl Changes {
             }
             (from, to) if from != to => {
                 let shown = |value: Option<&Value>| value.map(|value| shown(path, value, hash));
-                self.push(path, shown(from), shown(to));
+                self.push(path, (shown(from), shown(to)), hash);
             }
             _ => {}
         }
@@ -176,22 +216,71 @@ impl Changes {
         }
     }
 
-    fn push(&mut self, path: &str, from: Option<Value>, to: Option<Value>) {
+    fn push(&mut self, path: &str, (from, to): (Option<Value>, Option<Value>), hash: Hash<'_>) {
         self.beside_status |= !(path == ".status" || path.starts_with(".status."));
-        let mut field = json!({ "path": path });
-        for (key, value) in [("from", from), ("to", to)] {
-            if let Some(value) = value {
-                field[key] = value;
-            }
-        }
-        let bytes = field.to_string().len() + 1;
-        if self.left_out > 0 || self.bytes + bytes > MAX_BYTES {
-            self.left_out += 1;
+        let (changed, left_out) = self.parts.entry(part(path)).or_default();
+        *changed += 1;
+        let of = field(path, from.clone(), to.clone());
+        let text = of.to_string();
+        if self.bytes + text.len() < MAX_BYTES {
+            self.bytes += text.len() + 1;
+            self.fields.push(of);
             return;
         }
-        self.bytes += bytes;
-        self.fields.push(field);
+        *left_out += 1;
+        self.left_out = hash("", &format!("{}{text}", self.left_out));
+        if self.named_bytes >= MAX_NAMED {
+            return;
+        }
+        let hidden = |value: Option<Value>| value.map(|value| Value::from(hash(path, &value.to_string())));
+        let path = match path.len() {
+            0..=MAX_PATH => path.to_owned(),
+            bytes => format!("{}… (cut: {bytes} bytes, {})", beginning(path, MAX_PATH), hash("", path)),
+        };
+        let named = field(&path, hidden(from), hidden(to));
+        let bytes = named.to_string().len() + 1;
+        if self.named_bytes + bytes <= MAX_NAMED {
+            self.named_bytes += bytes;
+            self.named.push(named);
+        }
     }
+}
+
+fn field(path: &str, from: Option<Value>, to: Option<Value>) -> Value {
+    let mut field = json!({ "path": path });
+    for (key, value) in [("from", from), ("to", to)] {
+        if let Some(value) = value {
+            field[key] = value;
+        }
+    }
+    field
+}
+
+/// The part of an object that a path leads into: its first key.
+fn part(path: &str) -> String {
+    let end = match path.strip_prefix('.') {
+        Some(rest) => rest.find(['.', '[']).map(|end| end + 1),
+        None => path.find("\"]").map(|end| end + 2),
+    };
+    beginning(&path[..end.unwrap_or(path.len())], MAX_PATH / 4).to_owned()
+}
+
+/// Parts with how many fields of them, where there are any.
+fn parts<'a>(of: impl Iterator<Item = (&'a String, usize)>) -> String {
+    let mut all = of.filter(|(_, count)| *count > 0);
+    let mut told: Vec<String> =
+        all.by_ref().take(MAX_PARTS).map(|(part, count)| format!("{count} of {part}")).collect();
+    let more: usize = all.map(|(_, count)| count).sum();
+    if more > 0 {
+        told.push(format!("{more} of others"));
+    }
+    told.join(", ")
+}
+
+/// What of a text has room.
+fn beginning(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    &text[..end]
 }
 
 /// The fields that are passed over of what is at `path`.
@@ -210,7 +299,7 @@ fn child(path: &str, key: &str) -> String {
     if plain { format!("{path}.{key}") } else { format!("{path}[{}]", Value::from(key)) }
 }
 
-/// A value as the log has it: what is encrypted as a keyed hash, and of what is long its beginning.
+/// A value as the log has it: what is encrypted as a keyed hash, and of what is long its beginning and a hash of all.
 fn shown(path: &str, value: &Value, hash: Hash<'_>) -> Value {
     let hidden = hide(path, value, hash);
     if fits(Some(&hidden)) {
@@ -220,8 +309,8 @@ fn shown(path: &str, value: &Value, hash: Hash<'_>) -> Value {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
-    let end = (0..=MAX_VALUE / 4).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-    format!("{}… (cut: {} bytes)", &text[..end], text.len()).into()
+    let cut = beginning(&text, MAX_VALUE / 4);
+    format!("{cut}… (cut: {} bytes, {})", text.len(), hash(path, &text)).into()
 }
 
 fn hide(path: &str, value: &Value, hash: Hash<'_>) -> Value {
@@ -264,17 +353,24 @@ mod tests {
 
     use super::*;
 
+    /// Bytes of all that is told of one change: the fields, what is named, and how much there is.
+    const MOST_BYTES: usize = MAX_BYTES + MAX_NAMED + (2 << 10);
+
     fn stored(kind: KindId, object: Value) -> Stored {
         Stored::new(kind, "apps", "one", Timestamp::UNIX_EPOCH, object)
     }
 
     fn between(before: Option<&Stored>, after: Option<&Stored>) -> Changes {
-        Changes::between(before, after, &|path, value| format!("hmac:{path}:{}", value.len()))
+        Changes::between(before, after, &|path, value| {
+            let path: String = path.chars().take(40).collect();
+            let sum: u32 = if value.len() > 100 { value.bytes().map(u32::from).sum() } else { 0 };
+            format!("hmac:{path}:{}{}", value.len(), if sum == 0 { String::new() } else { format!("+{sum}") })
+        })
     }
 
     fn text(before: Option<&Stored>, after: Option<&Stored>) -> Value {
-        let text = between(before, after).into_text();
-        text.map_or(Value::Null, |text| serde_json::from_str(&text).unwrap())
+        let told = between(before, after).told();
+        told.map_or(Value::Null, |told| serde_json::from_str(&told.text).unwrap())
     }
 
     #[test]
@@ -302,6 +398,59 @@ mod tests {
         );
         assert_eq!(text(Some(&after), Some(&after)), Value::Null);
         assert_eq!(text(None, Some(&before)).as_array().map(Vec::len), Some(2));
+    }
+
+    #[test]
+    fn what_acts_is_told_before_what_describes_it() {
+        let of = |word: &str| {
+            let padding: Map<String, Value> =
+                (0..30).map(|n| (format!("a{n}"), word.repeat(500).into())).collect();
+            let mut stored = stored(
+                KindId::Secret,
+                json!({ "metadata": { "annotations": padding }, "type": word, "status": { "x": word } }),
+            );
+            stored.secret = Some(SecretData::new(BTreeMap::from([("k".to_owned(), word.to_owned())])));
+            stored
+        };
+        let changes = text(Some(&of("x")), Some(&of("yy")));
+        let paths: Vec<&str> =
+            changes.as_array().unwrap().iter().filter_map(|field| field["path"].as_str()).collect();
+        assert_eq!(paths[..4], [".type", ".data.k", ".status.x", ".metadata.annotations.a0"], "{changes}");
+    }
+
+    #[test]
+    fn nobody_hides_one_change_among_others() {
+        let of = |fill: &str, word: &str| {
+            let mut data: Map<String, Value> =
+                (0..20).map(|n| (format!("k{n:02}"), fill.repeat(500).into())).collect();
+            data.insert("zz".to_owned(), word.repeat(330).into());
+            stored(KindId::ConfigMap, json!({ "metadata": { "labels": { "a": fill } }, "data": data }))
+        };
+        let before = of("x", "old");
+        let (one, other) =
+            (text(Some(&before), Some(&of("y", "one"))), text(Some(&before), Some(&of("y", "two"))));
+        assert_ne!(one, other, "what is left out is told apart");
+        let last = one.as_array().unwrap().iter().find(|field| field["path"] == ".data.zz").unwrap();
+        assert!(last["to"].as_str().unwrap().starts_with("hmac:"), "{one}");
+        // What has room has it, whatever does not.
+        let label = json!({ "path": ".metadata.labels.a", "from": "x", "to": "y" });
+        assert!(one.as_array().unwrap().contains(&label), "{one}");
+        // Whatever the paths are, of what was changed there is something.
+        let long: Map<String, Value> =
+            (0..200).map(|n| (format!("{n}{}", "k".repeat(20_000)), 1.into())).collect();
+        let long = text(None, Some(&stored(KindId::ConfigMap, json!({ "data": long, "b": 1 }))));
+        assert!(long.to_string().len() <= MOST_BYTES && long.to_string().contains("200 of .data"), "{long}");
+    }
+
+    #[test]
+    fn values_that_are_cut_are_told_apart() {
+        let of = |end: &str| {
+            let text = format!("{}{end}", "v".repeat(5_000));
+            stored(KindId::ConfigMap, json!({ "data": { "k": text } }))
+        };
+        let changes = text(Some(&of("1")), Some(&of("2")));
+        assert!(changes[0]["from"] != changes[0]["to"], "{changes}");
+        assert!(changes[0]["to"].as_str().unwrap().contains("cut: 5001 bytes, hmac:"), "{changes}");
     }
 
     #[test]
@@ -335,9 +484,11 @@ mod tests {
             (0..10_000).map(|n| (format!("k{n:05}"), "v".repeat(40).into())).collect();
         let changes = text(None, Some(&stored(KindId::ConfigMap, json!({ "data": many }))));
         let fields = changes.as_array().unwrap();
-        assert!(changes.to_string().len() <= MAX_BYTES + 64);
-        let note = fields.last().unwrap()["note"].as_str().unwrap();
-        assert_eq!(note, format!("{} more fields are left out", 10_000 - (fields.len() - 1)));
+        assert!(changes.to_string().len() <= MOST_BYTES);
+        let noted = fields.iter().position(|field| field["note"].is_string()).unwrap();
+        let (note, left_out) = (fields[noted]["note"].as_str().unwrap(), 10_000 - noted);
+        let wanted = format!("{left_out} more fields are left out: {left_out} of .data (hmac:");
+        assert!(note.starts_with(&wanted), "{note}");
         let long =
             text(None, Some(&stored(KindId::ConfigMap, json!({ "data": { "k": "ä".repeat(1 << 20) } }))));
         assert!(
@@ -350,9 +501,9 @@ mod tests {
         #[test]
         fn nothing_makes_it_large_or_breaks_it(keys in prop::collection::vec(".{0,40}", 0..40), value in ".{0,3000}") {
             let data: Map<String, Value> = keys.into_iter().map(|key| (key, value.clone().into())).collect();
-            let text = between(None, Some(&stored(KindId::ConfigMap, json!({ "data": data })))).into_text();
-            if let Some(text) = text {
-                prop_assert!(text.len() <= MAX_BYTES + 64);
+            let told = between(None, Some(&stored(KindId::ConfigMap, json!({ "data": data })))).told();
+            if let Some(Told { text, .. }) = told {
+                prop_assert!(text.len() <= MOST_BYTES);
                 let is_one_line = !text.contains('\n');
                 prop_assert!(is_one_line);
                 prop_assert!(serde_json::from_str::<Vec<Value>>(&text).is_ok());

@@ -11,6 +11,15 @@ const OF_ONE_USER: usize = 1 << 20;
 /// Users that are told apart; all beyond are as one.
 const MOST: usize = 1_024;
 
+/// What is told of a change.
+#[derive(Debug, Clone)]
+pub(crate) struct Told {
+    /// Its fields, as they are stored.
+    pub(crate) text: String,
+    /// Which parts of the object they are of, for where there is no room for the fields.
+    pub(crate) parts: String,
+}
+
 /// What was used of it in this minute.
 #[derive(Default)]
 pub(super) struct Allowance(Mutex<Used>);
