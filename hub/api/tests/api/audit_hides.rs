@@ -157,3 +157,30 @@ async fn what_acts_is_told_before_what_describes_it_and_what_is_left_out_is_name
     );
     Ok(())
 }
+
+#[tokio::test]
+async fn a_token_is_taken_back_by_whoever_may_delete_its_path() -> Result<()> {
+    let site = Site::new().await?;
+    let replica = site.replica().await?;
+    let rules = |paths: &[&str]| json!([{ "verbs": ["delete"], "nonResourceURLs": paths }]);
+    let all = user(&replica, "all", &rules(&["/fleet/v1/tokens/*"])).await?;
+    let list = user(&replica, "list", &rules(&["/fleet/v1/tokens"])).await?;
+    let made = json!({ "username": "eve" });
+    let (_, _, made) = ask(&replica, (Method::POST, "/fleet/v1/tokens"), &replica.token, &[], &made).await?;
+    let path = format!("/fleet/v1/tokens/{}", made["id"].as_str().context("an id")?);
+    let kubectl = |user: &str| {
+        let who = format!("--as={user}");
+        replica.kubectl.command(&["auth", "can-i", "delete", &path, &who])
+    };
+    eventually("the binding is known", PATIENCE, || async {
+        ensure!(kubectl("all").output().await?.status.success());
+        Ok(())
+    })
+    .await?;
+    ensure!(!kubectl("list").output().await?.status.success());
+    let (code, _, answer) = ask(&replica, (Method::DELETE, &path), &list, &[], &Value::Null).await?;
+    ensure!(code == StatusCode::FORBIDDEN && answer.to_string().contains(&path), "{answer}");
+    let (code, _, answer) = ask(&replica, (Method::DELETE, &path), &all, &[], &Value::Null).await?;
+    ensure!(code == StatusCode::OK, "{answer}");
+    Ok(())
+}

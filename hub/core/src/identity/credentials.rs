@@ -159,7 +159,7 @@ impl Authenticator {
     /// # Errors
     /// [`HubError::Forbidden`] for those who may not, [`HubError::NotFound`].
     pub async fn revoke_token(&self, who: &Identity, id: &str) -> Result<String, HubError> {
-        authorize_path(who, "delete", "/fleet/v1/tokens")?;
+        authorize_path(who, "delete", &format!("/fleet/v1/tokens/{id}"))?;
         let not_found = || HubError::NotFound { what: format!("token \"{id}\"") };
         let uid: Uuid = id.parse().map_err(|_| not_found())?;
         let mut tx = self.store.begin().await?;
