@@ -105,6 +105,7 @@ async fn an_entry_says_as_what_somebody_was_taken_for_another() -> Result<()> {
     Ok(())
 }
 
+/// Nobody hides the group that matters among many others, nor fills the log with them.
 #[tokio::test]
 async fn what_is_told_of_an_impersonation_is_bounded() -> Result<()> {
     let site = Site::new().await?;
@@ -124,6 +125,7 @@ async fn what_is_told_of_an_impersonation_is_bounded() -> Result<()> {
     Ok(())
 }
 
+/// Who may write annotations hides by them no change of what acts, nor by other changes.
 #[tokio::test]
 async fn what_acts_is_told_before_what_describes_it_and_what_is_left_out_is_named() -> Result<()> {
     let site = Site::new().await?;
@@ -158,6 +160,7 @@ async fn what_acts_is_told_before_what_describes_it_and_what_is_left_out_is_name
     Ok(())
 }
 
+/// The right to take one token back is one on its own path, as `kubectl auth can-i` says.
 #[tokio::test]
 async fn a_token_is_taken_back_by_whoever_may_delete_its_path() -> Result<()> {
     let site = Site::new().await?;
@@ -182,5 +185,24 @@ async fn a_token_is_taken_back_by_whoever_may_delete_its_path() -> Result<()> {
     ensure!(code == StatusCode::FORBIDDEN && answer.to_string().contains(&path), "{answer}");
     let (code, _, answer) = ask(&replica, (Method::DELETE, &path), &all, &[], &Value::Null).await?;
     ensure!(code == StatusCode::OK, "{answer}");
+    Ok(())
+}
+
+/// Nobody is taken for a name that looks like another one, and is another in the log.
+#[tokio::test]
+async fn whom_somebody_is_taken_for_has_a_name_that_is_seen() -> Result<()> {
+    let site = Site::new().await?;
+    let replica = site.replica().await?;
+    for (name, value) in [
+        ("impersonate-user", "ja\u{200b}ne"),
+        ("impersonate-user", "jane\u{202e}x"),
+        ("impersonate-group", "system:\u{feff}masters"),
+    ] {
+        let headers = [("impersonate-user", "bob"), (name, value)];
+        let headers = if name == "impersonate-user" { &headers[1..] } else { &headers[..] };
+        let (code, _, answer) =
+            ask(&replica, (Method::GET, CONFIGS), &replica.token, headers, &Value::Null).await?;
+        ensure!(code == StatusCode::BAD_REQUEST && answer.to_string().contains(name), "{name}: {answer}");
+    }
     Ok(())
 }

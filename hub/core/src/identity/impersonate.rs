@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use roadstead_api::rules::{is_dns_label, is_dns_subdomain};
+use roadstead_oidc::check_name;
 use roadstead_rbac::Resource;
 
 use crate::HubError;
@@ -25,6 +26,19 @@ pub struct Impersonation {
     pub groups: Vec<String>,
     /// What else is to be known of the user.
     pub extra: BTreeMap<String, Vec<String>>,
+}
+
+impl Impersonation {
+    /// Nobody is in the audit log under a name that only looks like another one.
+    fn check(&self) -> Result<(), HubError> {
+        let names = self.groups.iter().map(|group| ("impersonate-group", group));
+        for (header, name) in
+            [("impersonate-user", &self.user), ("impersonate-uid", &self.uid)].into_iter().chain(names)
+        {
+            check_name(header, name).map_err(|why| HubError::BadRequest(why.to_string()))?;
+        }
+        Ok(())
+    }
 }
 
 /// Who asked to be taken for whom.
@@ -71,8 +85,10 @@ impl Authenticator {
     /// Whom somebody is taken for from here on.
     ///
     /// # Errors
-    /// [`HubError::Forbidden`] where that one may not be taken for the other, as Kubernetes says it.
+    /// [`HubError::Forbidden`] where that one may not be taken for the other, as Kubernetes says it; [`HubError::BadRequest`] for names
+    /// that none is.
     pub async fn impersonate(&self, who: Identity, wanted: Impersonation) -> Result<Identity, HubError> {
+        wanted.check()?;
         let behind = Behind { told: AuditImpersonation::told(&wanted), who, wanted };
         behind.may_be()?;
         let Behind { who, wanted, .. } = behind.clone();
