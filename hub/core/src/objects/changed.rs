@@ -422,8 +422,8 @@ mod tests {
     fn nobody_hides_one_change_among_others() {
         let of = |fill: &str, word: &str| {
             let mut data: Map<String, Value> =
-                (0..30).map(|n| (format!("k{n:02}"), fill.repeat(500).into())).collect();
-            data.insert("zz".to_owned(), word.repeat(500).into());
+                (0..20).map(|n| (format!("k{n:02}"), fill.repeat(500).into())).collect();
+            data.insert("zz".to_owned(), word.repeat(330).into());
             stored(KindId::ConfigMap, json!({ "metadata": { "labels": { "a": fill } }, "data": data }))
         };
         let before = of("x", "old");
