@@ -52,11 +52,7 @@ impl DiskTree {
                 && self.kind(&file)? == Some(EntryKind::File)
             {
                 let content = self.read(&file, MAX_IGNORE)?;
-                // What is left out without a pattern stays out where the only patterns are in folders beside the way to this one: finding
-                // those would take a walk through all of it.
-                if Ignore::is_pattern_in(&content).map_err(|error| failed(&error))? {
-                    rules = rules.with_own_patterns();
-                }
+                // Patterns in folders beside the way to this one end the defaults, too, on a hub: finding those would take a walk through all.
                 rules = rules.with_file(&at, &content).map_err(|error| failed(&error))?;
             }
             let Some(part) = parts.next() else { break };

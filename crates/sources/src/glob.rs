@@ -54,7 +54,14 @@ enum Sign {
     One(char),
     AnyOne,
     AnyMany,
-    Class { negated: bool, ranges: Vec<(char, char)> },
+    /// Apart, so that the others take little memory.
+    Class(Box<Class>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Class {
+    negated: bool,
+    ranges: Vec<(char, char)>,
 }
 
 impl Glob {
@@ -96,18 +103,32 @@ impl Glob {
 }
 
 /// A pattern of one name, as Go's `filepath.Match` has them.
-#[derive(Debug, Clone)]
-pub(crate) struct NameGlob(Vec<Sign>);
+#[derive(Debug)]
+pub(crate) struct NameGlob(Names);
+
+/// Which names are meant.
+#[derive(Debug)]
+enum Names {
+    /// One alone, as with most patterns.
+    One(Box<str>),
+    Like(Vec<Sign>),
+}
 
 impl NameGlob {
     /// Reads a pattern; none where it is malformed.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        read_name(text, Signs::Simple).map(Self)
+        if !text.contains(['*', '?', '[', '\\']) {
+            return Some(Self(Names::One(text.into())));
+        }
+        read_name(text, Signs::Simple).map(|signs| Self(Names::Like(signs)))
     }
 
     /// Whether a name is one of those.
     pub(crate) fn matches(&self, name: &str) -> bool {
-        is_like(&self.0, name)
+        match &self.0 {
+            Names::One(own) => **own == *name,
+            Names::Like(signs) => is_like(signs, name),
+        }
     }
 }
 
@@ -197,7 +218,7 @@ fn read_class(rest: &mut std::str::Chars<'_>, meant: Signs) -> Option<Sign> {
         let mut ahead = rest.clone();
         if ahead.next() == Some(']') && !ranges.is_empty() {
             *rest = ahead;
-            return Some(Sign::Class { negated, ranges });
+            return Some(Sign::Class(Box::new(Class { negated, ranges })));
         }
         let low = bound(rest)?;
         let mut ahead = rest.clone();
@@ -242,20 +263,22 @@ fn matches(pattern: &[Name], names: &[&str]) -> bool {
 /// Whether one name is like a pattern. A `*` takes as little as it can, and more where the rest does not fit: of several, only the
 /// last has to be tried again.
 fn is_like(signs: &[Sign], name: &str) -> bool {
-    let name: Vec<char> = name.chars().collect();
-    let (mut at, mut sign) = (0, 0);
-    let mut retry: Option<(usize, usize)> = None;
-    while at < name.len() {
+    let (mut ahead, mut sign) = (name.chars(), 0);
+    // What lies ahead of the last `*`, and which sign comes after it.
+    let mut retry: Option<(std::str::Chars<'_>, usize)> = None;
+    loop {
+        let mut rest = ahead.clone();
+        let Some(first) = rest.next() else { break };
         match signs.get(sign) {
             Some(Sign::AnyMany) => {
-                retry = Some((at, sign + 1));
                 sign += 1;
+                retry = Some((ahead.clone(), sign));
             }
-            Some(one) if one.takes(name[at]) => (at, sign) = (at + 1, sign + 1),
+            Some(one) if one.takes(first) => (ahead, sign) = (rest, sign + 1),
             _ => match &mut retry {
                 Some((from, after)) => {
-                    *from += 1;
-                    (at, sign) = (*from, *after);
+                    from.next();
+                    (ahead, sign) = (from.clone(), *after);
                 }
                 None => return false,
             },
@@ -270,8 +293,8 @@ impl Sign {
             Self::One(one) => *one == sign,
             Self::AnyOne => true,
             Self::AnyMany => false,
-            Self::Class { negated, ranges } => {
-                ranges.iter().any(|(low, high)| (*low..=*high).contains(&sign)) != *negated
+            Self::Class(class) => {
+                class.ranges.iter().any(|(low, high)| (*low..=*high).contains(&sign)) != class.negated
             }
         }
     }

@@ -28,6 +28,8 @@ const GIT: &str = "\
 .gitattributes
 ";
 
+/// The place of these among the rules.
+const BY_DEFAULT: usize = 1;
 /// What Flux leaves out where nobody says otherwise: media and archives, other tools' settings.
 const DEFAULTS: &str = "\
 *.jpg
@@ -95,7 +97,7 @@ impl Ignore {
         }
         all.defaults = true;
         let has_own = all.last.as_ref().is_some_and(|rules| !rules.patterns.is_empty());
-        Ok(if has_own { all.with_own_patterns() } else { all })
+        Ok(if has_own { all.without_those_by_default() } else { all })
     }
 
     /// Those of `spec.ignore` alone: of a bucket.
@@ -116,38 +118,31 @@ impl Ignore {
 
     /// The same for a source that has patterns of its own somewhere.
     #[must_use]
-    pub fn with_own_patterns(&self) -> Self {
+    pub fn without_those_by_default(&self) -> Self {
         let mut all = self.clone();
-        if all.defaults {
-            // They came second.
-            all.rules.remove(1);
-            all.defaults = false;
+        // Their place stays: the strength of what others decided goes by it.
+        if let Some(rules) = all.rules.get_mut(BY_DEFAULT).filter(|_| self.defaults) {
+            *rules = Arc::new(Rules { base: String::new(), patterns: Vec::new() });
+            all.inherited = all.inherited.filter(|verdict| verdict.strength.0 != BY_DEFAULT);
         }
+        all.defaults = false;
         all
     }
 
     /// The patterns in force in `folder` (the one that these are for: empty for the root, without a `/` at its end) when
-    /// it holds a `.sourceignore` with `content`.
+    /// it holds a `.sourceignore` with `content`. Where that has a pattern, the defaults do not hold.
     ///
     /// # Errors
     /// [`TreeError::TooLarge`] if there are too many patterns.
     pub fn with_file(&self, folder: &str, content: &[u8]) -> Result<Self, TreeError> {
         let base = if folder.is_empty() { String::new() } else { format!("{folder}/") };
         let rules = Rules::parse(base.clone(), content, &format!("{base}{FILE_NAME}"))?;
-        let mut all = self.clone();
+        let mut all = if rules.patterns.is_empty() { self.clone() } else { self.without_those_by_default() };
         all.rules.push(Arc::new(rules));
         if all.rules.iter().map(|rules| rules.patterns.len()).sum::<usize>() > MOST_PATTERNS {
             return Err(too_large(Measure::Patterns, MOST_PATTERNS as u64, Some(folder)));
         }
         Ok(all)
-    }
-
-    /// Whether the content of a `.sourceignore` has any pattern.
-    ///
-    /// # Errors
-    /// [`TreeError::TooLarge`] if there are too many patterns.
-    pub fn is_pattern_in(content: &[u8]) -> Result<bool, TreeError> {
-        Ok(!Rules::parse(String::new(), content, FILE_NAME)?.patterns.is_empty())
     }
 
     /// What decides about `path`, which lies directly in the folder that these patterns are for.
@@ -401,10 +396,8 @@ mod tests {
 
     #[test]
     fn sourceignore_overrules_defaults_and_spec_overrules_both() {
+        // The defaults hold for nothing of a source that has a pattern anywhere.
         let ignore = Ignore::new(None).unwrap().with_file("", b"!*.png\n*.txt\n").unwrap();
-        assert_eq!(kept(&ignore, &["a.png", "b.txt", "c.jpg"]), ["a.png"]);
-        // For all of a source that has a pattern anywhere.
-        let ignore = ignore.with_own_patterns();
         assert_eq!(kept(&ignore, &["a.png", "b.txt", "c.jpg", ".gitignore"]), ["a.png", "c.jpg"]);
         let ignore = Ignore::new(Some("!b.txt")).unwrap().with_file("", b"!*.png\n*.txt\n").unwrap();
         assert_eq!(kept(&ignore, &["a.png", "b.txt", "x/b.txt", "y.txt"]), ["a.png", "b.txt", "x/b.txt"]);

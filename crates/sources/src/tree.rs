@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 /// How large a tree may be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreeLimits {
-    /// How many files and links together.
+    /// How many files and links together, and how many folders.
     pub entries: usize,
     /// How many of them may be symbolic links.
     pub links: usize,
@@ -420,10 +420,15 @@ impl<C: Content> TreeBuilder<C> {
         folders.insert(String::new());
         for path in entries.keys() {
             // From the innermost on: what is known has those around it.
-            for (at, _) in path.match_indices('/').rev() {
-                if !folders.insert(path[..at].to_owned()) {
+            let above = path.match_indices('/').rev().map(|(at, _)| &path[..at]);
+            for folder in above {
+                if folders.contains(folder) {
                     break;
                 }
+                if folders.len() > self.limits.entries {
+                    return Err(too_large(Measure::Entries, self.limits.entries as u64, None));
+                }
+                folders.insert(folder.to_owned());
             }
         }
         self.finish_as_told()

@@ -13,8 +13,8 @@ use crate::decryption::{Keys, memory, secret};
 use crate::secrets::contains;
 
 const SECRETS: usize = 3;
-/// How long each piece on the way to the apiserver is held while the values are in use.
-const SLOWLY: Duration = Duration::from_millis(300);
+/// How long each piece on the way to the apiserver is held while the values are in use: longer than it takes to read an agent's memory.
+const SLOWLY: Duration = Duration::from_secs(1);
 
 #[tokio::test]
 async fn what_was_decrypted_is_wiped_once_it_is_applied() -> Result<()> {

@@ -117,12 +117,7 @@ async fn aws_is_asked_by_a_token_of_a_service_account() -> Result<()> {
     services.deny(false);
     fleet.reconcile("kustomization/app").await?;
     fleet.ready("kustomization/app").await?;
-    eventually("the Secret has its value", PATIENCE, || async {
-        let live = fleet.cluster.kubectl().get(&["secret", "token", "--namespace", ns]).await?;
-        ensure!(live["data"]["token"] == BASE64.encode(&value), "{live}");
-        Ok(())
-    })
-    .await?;
+    has_its_value(&fleet, ns, &value).await?;
     let shown = services.web_identities();
     let (role, token) = shown.last().context("a web identity")?;
     ensure!(role == ROLE, "{role}");
@@ -138,13 +133,31 @@ async fn aws_is_asked_by_a_token_of_a_service_account() -> Result<()> {
     let reviewed: Value = serde_json::from_str(&reviewed)?;
     ensure!(reviewed["status"]["authenticated"] == true, "{reviewed}");
 
-    // What is known is not asked for again, and no token is made for it.
-    let (asked, unwrapped) = (shown.len(), services.unwrapped());
+    leaves_nothing_behind(&fleet, &services, token, &value).await
+}
+
+async fn has_its_value(fleet: &Fleet, ns: &str, value: &str) -> Result<()> {
+    eventually("the Secret has its value", PATIENCE, || async {
+        let live = fleet.cluster.kubectl().get(&["secret", "token", "--namespace", ns]).await?;
+        ensure!(live["data"]["token"] == BASE64.encode(value), "{live}");
+        Ok(())
+    })
+    .await
+}
+
+/// What is known is not asked for again, and no token is made for it; neither tokens nor what they were exchanged for are found anywhere, nor is the
+/// value.
+async fn leaves_nothing_behind(
+    fleet: &Fleet,
+    services: &KeyServices,
+    token: &str,
+    value: &str,
+) -> Result<()> {
+    let (asked, unwrapped) = (services.web_identities().len(), services.unwrapped());
     fleet.reconcile("kustomization/app").await?;
     fleet.ready("kustomization/app").await?;
     ensure!(services.web_identities().len() == asked && services.unwrapped() == unwrapped, "asked again");
 
-    // Neither tokens nor what they were exchanged for are found anywhere, nor is the value.
     let mut places = dump(&mut fleet.setup.database().connect().await?).await?;
     places.push(Place::new("the hub's log", fleet.hub.logs()));
     places.push(Place::new("the agent's log", fleet.agent.logs()));
@@ -154,7 +167,7 @@ async fn aws_is_asked_by_a_token_of_a_service_account() -> Result<()> {
         &places,
     )?;
     places.pop();
-    search(&[Word::new("a decrypted value", &value)], &places)
+    search(&[Word::new("a decrypted value", value)], &places)
 }
 
 /// Whoever writes to a repository does not choose by which account of the hub keys are unwrapped.
@@ -234,12 +247,7 @@ async fn is_asked_by_an_account(services: &KeyServices, setup: HubSetup, service
     services.deny(false);
     fleet.reconcile("kustomization/app").await?;
     fleet.ready("kustomization/app").await?;
-    eventually("the Secret has its value", PATIENCE, || async {
-        let live = fleet.cluster.kubectl().get(&["secret", "token", "--namespace", ns]).await?;
-        ensure!(live["data"]["token"] == BASE64.encode(&value), "{live}");
-        Ok(())
-    })
-    .await?;
+    has_its_value(&fleet, ns, &value).await?;
     let shown = services.web_identities();
     let (whose, token) = shown.last().context("an identity")?;
     ensure!(whose == service.whose, "{whose}");
@@ -247,22 +255,7 @@ async fn is_asked_by_an_account(services: &KeyServices, setup: HubSetup, service
     ensure!(said["aud"] == json!([service.audience]), "{said}");
     ensure!(said["sub"] == "system:serviceaccount:apps:keys", "{said}");
 
-    // What is known is not asked for again.
-    let (asked, unwrapped) = (shown.len(), services.unwrapped());
-    fleet.reconcile("kustomization/app").await?;
-    fleet.ready("kustomization/app").await?;
-    ensure!(services.web_identities().len() == asked && services.unwrapped() == unwrapped, "asked again");
-
-    let mut places = dump(&mut fleet.setup.database().connect().await?).await?;
-    places.push(Place::new("the hub's log", fleet.hub.logs()));
-    places.push(Place::new("the agent's log", fleet.agent.logs()));
-    places.push(Place::new("the agent's memory", crate::decryption::memory(fleet.agent.id())?));
-    search(
-        &[Word::new("a token of the account", token), Word::new("a session", services.session()?)],
-        &places,
-    )?;
-    places.pop();
-    search(&[Word::new("a decrypted value", &value)], &places)
+    leaves_nothing_behind(&fleet, services, token, &value).await
 }
 
 #[tokio::test]

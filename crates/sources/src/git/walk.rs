@@ -79,7 +79,7 @@ pub(super) fn walk<O: Find + FindHeader>(
     match walk_with(from, commit, order, ignore.clone(), stop)? {
         Some(walked) => Ok(walked),
         // A folder has patterns, so the defaults do not hold for what was passed before it either.
-        None => walk_with(from, commit, order, ignore.with_own_patterns(), stop)?
+        None => walk_with(from, commit, order, ignore.without_those_by_default(), stop)?
             .ok_or_else(|| corrupt("its patterns are not those that they were".to_owned())),
     }
 }
@@ -234,13 +234,12 @@ impl<O: Find + FindHeader> Walk<'_, O> {
             Some(Line { node, .. }) => match self.file(node, FILE_NAME)? {
                 Some((blob, _)) => {
                     let content = content(self.from, &blob, self.stop)?;
-                    let is_any = Ignore::is_pattern_in(&content).map_err(|error| self.refused(error))?;
-                    if is_any && ignore.has_defaults() && !path.is_empty() {
+                    let with_own = ignore.with_file(&path, &content).map_err(|error| self.refused(error))?;
+                    // At the root nothing was passed yet.
+                    if ignore.has_defaults() && !with_own.has_defaults() && !path.is_empty() {
                         return Ok(false);
                     }
-                    // Before anything was passed it is known.
-                    let ignore = if is_any { ignore.with_own_patterns() } else { ignore };
-                    ignore.with_file(&path, &content).map_err(|error| self.refused(error))?
+                    with_own
                 }
                 None => ignore,
             },

@@ -1,6 +1,7 @@
 //! From a layer to the files of an artifact. What is read is a tar.gz of anyone's ([`crate::untar`]).
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek as _, SeekFrom};
 use std::path::Path;
@@ -49,13 +50,14 @@ pub(super) struct Layer(Unpacked);
 impl Layer {
     /// Leaves out what is to be left out, and packs the rest into a file of `folder`.
     pub(super) fn pack(
-        self,
+        mut self,
         ignore: Option<&str>,
         limits: &TreeLimits,
         folder: &Path,
         stop: &AtomicBool,
     ) -> Result<Packed, Unread> {
-        let tree = self.tree(self.ignore(ignore)?, limits)?;
+        let (root, own) = self.patterns(ignore)?;
+        let tree = self.tree(root, &own, limits)?;
         let file = File::options().read(true).write(true).create_new(true).open(folder.join("artifact"));
         let file = file.map_err(|error| internal(&error))?;
         let packed = pack_to(BufWriter::new(file), &tree, |span: &Span| {
@@ -77,79 +79,77 @@ impl Layer {
         Ok(Packed { file, files: tree.len(), unpacked_bytes: tree.bytes(), notes })
     }
 
-    /// What is left out, before the folders' own patterns: the defaults too, unless there is a pattern anywhere.
-    fn ignore(&self, spec: Option<&str>) -> Result<Ignore, Unread> {
-        let ignore = Ignore::new(spec)?;
-        if !ignore.has_defaults() {
-            return Ok(ignore);
-        }
-        let has_own = |(path, span): (&String, &Span)| {
-            let mut names = path.rsplit('/');
-            if names.next() != Some(FILE_NAME) || names.any(|folder| folder == ".git") {
-                return Ok(false);
+    /// What is left out before the folders' own patterns (the defaults too, unless there is a pattern anywhere), and those by their folders.
+    fn patterns(&self, spec: Option<&str>) -> Result<(Ignore, BTreeMap<String, Span>), Unread> {
+        let (mut root, mut own) = (Ignore::new(spec)?, BTreeMap::new());
+        for (path, span) in &self.0.files {
+            let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+            if name != FILE_NAME || folder.split('/').any(|folder| folder == ".git") {
+                continue;
             }
-            Ok::<_, Unread>(Ignore::is_pattern_in(&self.patterns(path, span)?)?)
-        };
-        for file in &self.0.files {
-            if has_own(file)? {
-                return Ok(ignore.with_own_patterns());
+            if root.has_defaults() && !root.with_file("", &self.content(path, span)?)?.has_defaults() {
+                root = root.without_those_by_default();
             }
+            own.insert(folder.to_owned(), *span);
         }
-        Ok(ignore)
+        Ok((root, own))
     }
 
-    /// The files and folders that stay.
-    fn tree(&self, root: Ignore, limits: &TreeLimits) -> Result<Tree<Span>, Unread> {
+    /// The files and folders that stay. They are moved: there may be many.
+    fn tree(
+        &mut self,
+        root: Ignore,
+        own: &BTreeMap<String, Span>,
+        limits: &TreeLimits,
+    ) -> Result<Tree<Span>, Unread> {
         let mut builder = TreeBuilder::new(limits.clone());
         builder.folder("")?;
-        let root = self.with_own(root, "")?;
-        let mut all: Vec<(&str, Option<&Span>)> =
-            self.0.folders.iter().map(|path| (path.as_str(), None)).collect();
-        all.extend(self.0.files.iter().map(|(path, span)| (path.as_str(), Some(span))));
-        all.sort_unstable_by_key(|(path, _)| *path);
+        let root = self.with_own(own, root, "")?;
+        let (files, folders) = (std::mem::take(&mut self.0.files), std::mem::take(&mut self.0.folders));
+        let files = files.into_iter().map(|(path, span)| (path, Some(span)));
+        let mut all: Vec<(String, Option<Span>)> =
+            files.chain(folders.into_iter().map(|path| (path, None))).collect();
+        all.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
         // The folders on the way to where it is, with their patterns: what lies in one folder comes in one piece.
-        let mut folders: Vec<(String, Ignore)> = Vec::new();
+        let mut way: Vec<(String, Ignore)> = Vec::new();
         for (path, span) in all {
-            while folders.last().is_some_and(|(folder, _)| !is_beneath(path, folder)) {
-                folders.pop();
+            while way.last().is_some_and(|(folder, _)| !is_beneath(&path, folder)) {
+                way.pop();
             }
-            let known = folders.last().map_or(0, |(folder, _)| folder.len() + 1);
+            let known = way.last().map_or(0, |(folder, _)| folder.len() + 1);
             if path.split('/').count() > limits.depth {
                 let (measure, limit) = (Measure::Depth, limits.depth as u64);
-                return Err(TreeError::TooLarge { measure, limit, path: Some(path.to_owned()) }.into());
+                return Err(TreeError::TooLarge { measure, limit, path: Some(path) }.into());
             }
             let whole = span.is_none().then_some(path.len());
             let ends = path.match_indices('/').map(|(at, _)| at).filter(|at| *at >= known).chain(whole);
             for at in ends {
                 let folder = &path[..at];
-                let above = folders.last().map_or(&root, |(_, ignore)| ignore);
+                let above = way.last().map_or(&root, |(_, ignore)| ignore);
                 let verdict = above.look(folder, true);
                 if !verdict.is_some_and(Verdict::excluded) {
                     builder.folder(folder)?;
                 }
-                let inside = self.with_own(above.inside(verdict), folder)?;
-                folders.push((folder.to_owned(), inside));
+                let inside = self.with_own(own, above.inside(verdict), folder)?;
+                way.push((folder.to_owned(), inside));
             }
-            let Some(span) = span else { continue };
-            let ignore = folders.last().map_or(&root, |(_, ignore)| ignore);
-            if ignore.look(path, false).is_some_and(Verdict::excluded) {
-                continue;
+            let Some(bytes) = span else { continue };
+            let ignore = way.last().map_or(&root, |(_, ignore)| ignore);
+            if !ignore.excludes(&path, false) {
+                builder.insert(path, Entry::File { bytes, executable: bytes.executable })?;
             }
-            builder.insert(path.to_owned(), Entry::File { bytes: *span, executable: span.executable })?;
         }
         Ok(builder.finish_as_told()?)
     }
 
     /// With the patterns of the folder's own file, where it has one.
-    fn with_own(&self, ignore: Ignore, folder: &str) -> Result<Ignore, Unread> {
-        let slash = if folder.is_empty() { "" } else { "/" };
-        let path = format!("{folder}{slash}{FILE_NAME}");
-        let Some(span) = self.0.files.get(&path) else { return Ok(ignore) };
-        Ok(ignore.with_file(folder, &self.patterns(&path, span)?)?)
+    fn with_own(&self, own: &BTreeMap<String, Span>, ignore: Ignore, folder: &str) -> Result<Ignore, Unread> {
+        let Some(span) = own.get(folder) else { return Ok(ignore) };
+        Ok(ignore.with_file(folder, &self.content(folder, span)?)?)
     }
 
     /// The content of a `.sourceignore`.
-    fn patterns(&self, path: &str, span: &Span) -> Result<Vec<u8>, Unread> {
+    fn content(&self, path: &str, span: &Span) -> Result<Vec<u8>, Unread> {
         if span.size > MOST_PATTERNS {
             let (measure, limit) = (Measure::FileBytes, MOST_PATTERNS);
             return Err(TreeError::TooLarge { measure, limit, path: Some(shown(path)) }.into());

@@ -18,6 +18,8 @@ use crate::identity::{Identity, audit};
 use crate::objects::conditions::{READY, ready, shortened};
 use crate::objects::{Objects, managers};
 
+/// The type of Events that want attention.
+const WARNING: &str = "Warning";
 /// Who reports.
 const COMPONENT: &str = "roadstead-hub";
 /// Events of objects in no namespace are here, as in Kubernetes.
@@ -52,7 +54,7 @@ pub(crate) async fn on_ready(
     }
     // As in Flux: whoever waits for others is not what is wrong.
     let waits = is.reason == Reason::DependencyNotReady.as_str();
-    let type_ = if is.status == ConditionStatus::False && !waits { "Warning" } else { "Normal" };
+    let type_ = if is.status == ConditionStatus::False && !waits { WARNING } else { "Normal" };
     // What nobody knows neither fails nor is over.
     let condition = Some(READY).filter(|_| is.status != ConditionStatus::Unknown);
     note_condition(tx, about, condition, (type_, &is.reason, &is.message), now).await
@@ -70,13 +72,36 @@ pub(crate) async fn note(
     note_condition(tx, about, None, (type_, reason, message), now).await.map(drop)
 }
 
+/// Notes something that people should know and that does not fail: a Warning for whoever looks at the object, and no failure for Alerts.
+pub(crate) async fn warn(
+    tx: &mut Tx,
+    about: &Stored,
+    reason: Reason,
+    message: &str,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    write(tx, about, None, (WARNING, reason.as_str(), message), Level::Info, now).await.map(drop)
+}
+
 /// Notes what a condition says now: that it is met ends failures of which this condition told, and nothing else does. Gives whether the
 /// Event is new.
 pub(crate) async fn note_condition(
     tx: &mut Tx,
     about: &Stored,
     condition: Option<&'static str>,
+    told: (&str, &str, &str),
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let severity = if told.0 == WARNING { Level::Error } else { Level::Info };
+    write(tx, about, condition, told, severity, now).await
+}
+
+async fn write(
+    tx: &mut Tx,
+    about: &Stored,
+    condition: Option<&'static str>,
     (type_, reason, message): (&str, &str, &str),
+    severity: Level,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
     let namespace = if about.namespace.is_empty() { DEFAULT_NAMESPACE } else { about.namespace.as_str() };
@@ -84,7 +109,7 @@ pub(crate) async fn note_condition(
     if tx.hold_namespace(namespace).await? != HeldNamespace::Open {
         return Ok(false);
     }
-    if let Some(news) = news(about, type_, reason, message, now) {
+    if let Some(news) = news(about, severity, reason, message, now) {
         tx.tell(NewsItem { condition, ..news });
     }
     let name = name(about, type_, reason, message);
@@ -192,14 +217,11 @@ fn refused(entry: AuditEntry, why: &str) -> AuditEntry {
 }
 
 /// The event for Alerts that listen to the object; none of kinds that no Alert can name.
-fn news(about: &Stored, type_: &str, reason: &str, message: &str, now: Timestamp) -> Option<NewsItem> {
+fn news(about: &Stored, severity: Level, reason: &str, message: &str, now: Timestamp) -> Option<NewsItem> {
     if !about.kind.is_in_pipeline() && about.kind != KindId::ArtifactGenerator {
         return None;
     }
     let kind = about.kind.get();
-    // What is left out by a rule is to be known, and does not fail.
-    let fails = type_ == "Warning" && reason != Reason::FilesLeftOut.as_str();
-    let severity = if fails { Level::Error } else { Level::Info };
     let mut metadata = annotations(about);
     if about.kind.is_applier() && reason == Reason::ReconciliationSucceeded.as_str() {
         // As Flux marks what closes a reconciliation: it is for commit statuses and programs, and chats hear of it after a failure.

@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_api::{Condition, ConditionStatus, SourceSpec};
-use roadstead_hub_store::Stored;
 use roadstead_model::{Reason, chain};
 use roadstead_outbound::{Authority, ConnectError, Purpose, Refusal};
 use roadstead_sources::Note;
 use url::Url;
 
 use crate::HubError;
-use crate::objects::{conditions, events};
+use crate::objects::conditions;
 use crate::sources::Sources;
 
 /// The longest a source may take: whoever wants longer waits in vain, and holds a place that others want.
@@ -30,28 +29,12 @@ const MOST_NAMED: usize = 200;
 const MOST_TOLD: usize = 10;
 
 /// What of a source is not in its new artifact; none where all of it is.
-fn left_out(notes: &[Note]) -> Option<String> {
+pub(super) fn left_out(notes: &[Note]) -> Option<String> {
     let is_told = |note: &&Note| !matches!(note, Note::CredentialsInTheClear | Note::Unproven { .. });
     let told: Vec<String> = notes.iter().filter(is_told).map(ToString::to_string).collect();
     let (first, more) = told.split_at(told.len().min(MOST_TOLD));
     let more = (!more.is_empty()).then(|| format!("and {} more", more.len()));
     (!told.is_empty()).then(|| first.iter().cloned().chain(more).collect::<Vec<_>>().join("\n"))
-}
-
-impl Sources {
-    /// Tells what of a source is not in its new artifact, as an Event that fails nothing.
-    pub(super) async fn tell_left_out(
-        &self,
-        seen: &Stored,
-        notes: &[Note],
-        now: Timestamp,
-    ) -> Result<(), HubError> {
-        let Some(message) = left_out(notes) else { return Ok(()) };
-        let mut tx = self.store.begin().await?;
-        events::note(&mut tx, seen, "Warning", Reason::FilesLeftOut.as_str(), &message, now).await?;
-        tx.commit().await?;
-        Ok(())
-    }
 }
 
 /// How long one fetch of a source may take.

@@ -17,7 +17,7 @@ use url::Url;
 
 use crate::HubError;
 use crate::objects::conditions::{self, READY, STALLED, SUSPENDED};
-use crate::objects::{quota, status, triggers};
+use crate::objects::{events, quota, status, triggers};
 use crate::sources::charts::Origin;
 use crate::sources::includes::{self, IncludedArtifact};
 use crate::sources::limits::Limiter;
@@ -520,8 +520,9 @@ impl Sources {
             // It needs none, and is not to need one later: where a name leads may change.
             self.store.end_source_grace(job.seen.uid).await?;
         }
+        let left_out = fetched.and_then(|fetched| notes::left_out(&fetched.notes));
         let changed = self
-            .write_any_status(&job.seen, |status, generation| {
+            .write_status_telling(&job.seen, left_out.as_deref(), |status, generation| {
                 let of_all = &mut status.source;
                 let over = [
                     SUSPENDED,
@@ -581,9 +582,6 @@ impl Sources {
                 revision = revision.to_string(),
                 "stored artifact"
             );
-        }
-        if let Some(fetched) = fetched.filter(|_| changed) {
-            self.tell_left_out(&job.seen, &fetched.notes, now).await?;
         }
         for note in fetched.iter().flat_map(|fetched| &fetched.notes) {
             if matches!(note, Note::Unproven { .. }) {
@@ -680,14 +678,28 @@ impl Sources {
         seen: &Stored,
         change: impl FnOnce(&mut AnySourceStatus, i64) + Send,
     ) -> Result<bool, HubError> {
+        self.write_status_telling(seen, None, change).await
+    }
+
+    /// The same, with an Event of what of the source is not in its artifact.
+    async fn write_status_telling(
+        &self,
+        seen: &Stored,
+        left_out: Option<&str>,
+        change: impl FnOnce(&mut AnySourceStatus, i64) + Send,
+    ) -> Result<bool, HubError> {
+        let now = self.clock.now();
         let mut tx = self.store.begin().await?;
         let Some(mut stored) = tx.get_by_uid(seen.uid).await? else { return Ok(false) };
         // What was fetched for another spec says nothing about this one; a pass over this one is scheduled.
         if stored.generation != seen.generation || stored.deletion_timestamp.is_some() {
             return Ok(false);
         }
-        let written = status::write::<AnySource>(&mut tx, &mut stored, self.clock.now(), change).await?;
+        let written = status::write::<AnySource>(&mut tx, &mut stored, now, change).await?;
         let Some(written) = written else { return Ok(false) };
+        if let Some(message) = left_out {
+            events::warn(&mut tx, &stored, Reason::FilesLeftOut, message, now).await?;
+        }
         tx.commit().await?;
         if let Some(users) = written.users {
             self.wake_new_users(&stored, &users).await?;

@@ -9,15 +9,14 @@ use x509_parser::prelude::FromDer as _;
 
 use super::{Unfit, der};
 
-/// Bytes of a certificate, and of its PEM.
-pub(super) const MOST_BYTES: usize = 32 << 10;
 /// Where a certificate says its version.
 const VERSION: u8 = 0xa0;
 
-/// Reads a certificate, which these bytes are wholly; refuses with what it does, for a message that names it.
-pub(super) fn read(bytes: &[u8]) -> Result<X509Certificate<'_>, String> {
-    if bytes.len() > MOST_BYTES {
-        return Err(format!("has more than {MOST_BYTES} bytes"));
+/// Reads a certificate of so many bytes at most, which these are wholly. What is wrong with it is said as the rest of a sentence
+/// that begins with what it is.
+pub(super) fn read(bytes: &[u8], most: usize) -> Result<X509Certificate<'_>, String> {
+    if bytes.len() > most {
+        return Err(format!("has more than {most} bytes"));
     }
     if !matches!(has_one_form(bytes), Ok(true)) {
         return Err("is not in DER".to_owned());

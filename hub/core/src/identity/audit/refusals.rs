@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use roadstead_model::{AuditEntry, AuditOutcome};
 
-use super::shorten;
+use super::{impersonated, shorten};
 
 /// Different refusals that are told apart between two writes. What comes beyond is counted only, so that whoever is refused
 /// all the time fills neither the memory nor the log.
@@ -38,7 +38,7 @@ impl Refusals {
         shorten(&mut entry);
         let AuditEntry { username, impersonator, verb, group, kind, namespace, name, detail, origin, .. } =
             &entry;
-        let (from, taken) = (&origin.address, entry.impersonated.clone().unwrap_or_default());
+        let (from, taken) = (&origin.address, impersonated::key(&entry));
         let key = [username, impersonator, &taken, verb, group, kind, namespace, name, detail, from]
             .map(Clone::clone);
         // A panic while it is held leaves the counts whole.

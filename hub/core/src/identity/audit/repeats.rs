@@ -8,6 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use jiff::{SignedDuration, Timestamp};
 use roadstead_model::{AuditEntry, AuditOrigin};
 
+use super::impersonated;
+
 /// What is counted at one time. What is beyond is written each time, so that nothing goes unseen.
 const MOST: usize = 4_096;
 /// Of these, one user's.
@@ -33,8 +35,8 @@ struct Repeated {
 pub(super) struct Repeats(Mutex<Counted>);
 
 fn key(entry: &AuditEntry) -> Key {
-    let AuditEntry { username, impersonator, impersonated, verb, kind, namespace, name, origin, .. } = entry;
-    let taken = impersonated.clone().unwrap_or_default();
+    let AuditEntry { username, impersonator, verb, kind, namespace, name, origin, .. } = entry;
+    let taken = impersonated::key(entry);
     [username, impersonator, &taken, verb, kind, namespace, name, &origin.address].map(Clone::clone)
 }
 

@@ -6,8 +6,11 @@ use x509_parser::extensions::ParsedExtension;
 use x509_parser::pem::Pem;
 
 use super::Unfit;
-use crate::oci::verify::certificate::{self, MOST_BYTES};
+use crate::oci::verify::certificate;
 use crate::oci::verify::keys::PublicKey;
+
+/// Bytes of a certificate, and of its PEM.
+const MOST_BYTES: usize = 32 << 10;
 
 /// What a certificate is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +22,7 @@ pub(super) enum Usage {
 }
 
 pub(super) fn read(der: &[u8]) -> Result<X509Certificate<'_>, Unfit> {
-    certificate::read(der).map_err(|why| Unfit::new(format!("a certificate {why}")))
+    certificate::read(der, MOST_BYTES).map_err(|why| Unfit::new(format!("a certificate {why}")))
 }
 
 /// The first certificate of a PEM.

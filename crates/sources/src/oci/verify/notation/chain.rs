@@ -13,6 +13,8 @@ use x509_parser::public_key::PublicKey as KeyFacts;
 use crate::oci::verify::keys::PublicKey;
 use crate::oci::verify::{Unfit, certificate};
 
+/// Bytes of a certificate.
+const MOST_CERTIFICATE: usize = 16 << 10;
 /// How certificates may be signed: RSA (PKCS #1 and PSS) and ECDSA, with SHA-256, SHA-384 and SHA-512.
 const SIGNATURES: [&str; 7] = [
     "1.2.840.113549.1.1.10",
@@ -130,7 +132,8 @@ impl<'a> Chain<'a> {
 
 /// The bytes are those of one certificate.
 fn parse(der: &[u8]) -> Result<X509Certificate<'_>, Unfit> {
-    certificate::read(der).map_err(|why| Unfit::new(format!("its envelope has a certificate that {why}")))
+    certificate::read(der, MOST_CERTIFICATE)
+        .map_err(|why| Unfit::new(format!("its envelope has a certificate that {why}")))
 }
 
 fn about(certificate: &X509Certificate<'_>, why: &str) -> Unfit {
