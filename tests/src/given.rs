@@ -42,7 +42,7 @@ pub fn clients() -> Result<PathBuf> {
     Ok(PathBuf::from(variable("ROADSTEAD_TEST_CLIENTS")?))
 }
 
-/// The folder with Flux's controller: `bin/kustomize-controller`, and `crds.yaml`.
+/// The folder with Flux's controllers: `bin/kustomize-controller` and `bin/source-controller`, and `crds.yaml`.
 ///
 /// # Errors
 /// When the run says none.

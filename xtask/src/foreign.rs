@@ -29,7 +29,7 @@ const CLIENTS: Foreign =
 
 const ALL: [Foreign; 6] = [
     CLIENTS,
-    Foreign { variable: "ROADSTEAD_TEST_FLUX", folder: "flux", name: "build kustomize-controller" },
+    Foreign { variable: "ROADSTEAD_TEST_FLUX", folder: "flux", name: "build Flux's controllers" },
     Foreign { variable: "ROADSTEAD_TEST_HELM", folder: "helm", name: "build helm" },
     Foreign { variable: "ROADSTEAD_TEST_KUBELOGIN", folder: "kubelogin", name: "build kubelogin" },
     Foreign { variable: "ROADSTEAD_TEST_NATS", folder: "nats", name: "build nats-server" },

@@ -6,7 +6,7 @@
 //! | `ROADSTEAD_TEST_KUBECONFIG_1`, `_2` | two clusters, as their administrator |
 //! | `ROADSTEAD_TEST_KUBECTL` | kubectl |
 //! | `ROADSTEAD_TEST_CLIENTS` | foreign clients: bin/flux, bin/sops, bin/age-keygen, python/bin/python with `kubernetes`; tests only |
-//! | `ROADSTEAD_TEST_FLUX` | bin/kustomize-controller, and crds.yaml with what it works on; tests only |
+//! | `ROADSTEAD_TEST_FLUX` | bin/kustomize-controller and bin/source-controller, and crds.yaml with what they work on; tests only |
 //! | `ROADSTEAD_TEST_OIDC` | node_modules with an OpenID provider; tests only |
 //! | `ROADSTEAD_TEST_HELM` | bin/helm; tests only, which build it where that is not said |
 //! | `ROADSTEAD_TEST_NATS` | bin/nats-server; tests only, which build it where that is not said |

@@ -96,6 +96,10 @@ reasons! {
     NotificationDispatchFailed,
     /// A source was fetched.
     Succeeded,
+    /// A repository has no branch.
+    EmptyGitRepository,
+    /// There is a new artifact of a source.
+    NewArtifact,
     /// A Git operation failed.
     GitOperationFailed,
     /// The keys that signatures are verified by cannot be had.

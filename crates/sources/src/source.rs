@@ -69,12 +69,39 @@ pub struct Fetched {
     pub metadata: BTreeMap<String, String>,
     /// Whose signatures were verified, where that was asked for: the message of the condition.
     pub verified: Option<String>,
-    /// Of a chart, what is known of it.
-    pub chart: Option<ChartFacts>,
+    /// What people are told of it beside its revision.
+    pub facts: Facts,
     /// What was reserved for the artifact ([`Source::reserve_in`]): free again once this is dropped.
     pub room: Option<roadstead_budget::Reservation>,
     /// Who wants the same and waits for it goes on once this is dropped: when the artifact is stored.
     pub turn: Option<tokio::sync::OwnedMutexGuard<()>>,
+}
+
+/// What people are told of an artifact beside its revision, by its kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Facts {
+    /// Of a commit, the first line of its message as [`subject`] cuts it.
+    Commit(String),
+    /// Of an OCI artifact: what there is stands in its metadata.
+    Manifest,
+    /// How many objects of a bucket are in it.
+    Objects(usize),
+    /// Bytes of an index.
+    Index(u64),
+    /// What is known of a chart.
+    Chart(ChartFacts),
+}
+
+/// The most code points that are told of a commit's first line.
+const SUBJECT: usize = 50;
+
+/// The first line of a commit's message, cut where it is longer than 50 code points.
+pub(crate) fn subject(message: &str) -> String {
+    let line = message.trim().lines().next().unwrap_or_default();
+    match line.char_indices().nth(SUBJECT) {
+        None => line.to_owned(),
+        Some((end, _)) => format!("{}...", &line[..end]),
+    }
 }
 
 /// What is known of a chart that was fetched.
@@ -88,6 +115,17 @@ pub struct ChartFacts {
     pub is_packaged: bool,
     /// The files of values that were merged into it.
     pub values_files: Vec<String>,
+}
+
+impl Fetched {
+    /// What is known of the chart, where it is one.
+    #[must_use]
+    pub fn chart(&self) -> Option<&ChartFacts> {
+        match &self.facts {
+            Facts::Chart(chart) => Some(chart),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Debug for Fetched {
@@ -202,5 +240,23 @@ impl FetchError {
     #[must_use]
     pub fn is_of_building(&self) -> bool {
         matches!(self, Self::Helm(error) if error.is_of_building())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::subject;
+
+    #[test]
+    fn a_subject_is_the_first_line_and_fifty_code_points_of_it() {
+        let fifty = "ä".repeat(50);
+        for (message, told) in [
+            ("Add the web app\n\nAnd more.", "Add the web app".to_owned()),
+            ("", String::new()),
+            (fifty.as_str(), fifty.clone()),
+            (&format!("{fifty}b"), format!("{fifty}...")),
+        ] {
+            assert_eq!(subject(message), told);
+        }
     }
 }

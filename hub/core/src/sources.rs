@@ -21,6 +21,7 @@ mod pinned;
 mod pull;
 mod secrets;
 mod upload;
+mod verdicts;
 
 use std::sync::Arc;
 
@@ -132,6 +133,16 @@ trait SourceKind: Sync {
     /// What is said of an artifact that was stored, or found to be still the one of `revision`; none where that stays as it is.
     fn succeeded(&self, revision: &Revision, _: Option<&Fetched>) -> Option<(Reason, String)> {
         Some((Reason::Succeeded, self.stored_message(revision)))
+    }
+
+    /// What the message of a fetch that failed for this reason begins with.
+    fn failed_at(&self, _: Reason) -> &'static str {
+        ""
+    }
+
+    /// What Events say of a new artifact, where it is not what Ready says.
+    fn told(&self, _: &Stored, _: &Fetched) -> Option<String> {
+        None
     }
 
     /// Whether there is nothing to do for it, and it has no status.

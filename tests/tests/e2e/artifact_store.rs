@@ -47,6 +47,15 @@ const IN_STORE: &str = "SELECT count(*) FROM blob WHERE object_name IS NOT NULL"
 
 /// The newest artifact of GitRepository `app`, as the administrator of a hub gets it; or a part of it.
 async fn artifact(kubectl: &Kubectl, range: Option<&str>) -> Result<(StatusCode, Vec<u8>)> {
+    artifact_of(kubectl, "GitRepository/apps/app", range).await
+}
+
+/// The same of another source: `KIND/NAMESPACE/NAME`.
+pub(crate) async fn artifact_of(
+    kubectl: &Kubectl,
+    source: &str,
+    range: Option<&str>,
+) -> Result<(StatusCode, Vec<u8>)> {
     let config = kubectl.run(&["config", "view", "--raw", "-o", "json"]).await?;
     let config: Value = serde_json::from_str(&config)?;
     let cluster = &config["clusters"][0]["cluster"];
@@ -55,7 +64,7 @@ async fn artifact(kubectl: &Kubectl, range: Option<&str>) -> Result<(StatusCode,
     let token = config["users"][0]["user"]["token"].as_str().context("a token")?;
     let trusted = reqwest::Certificate::from_pem_bundle(&pem)?;
     let http = reqwest::Client::builder().tls_certs_only(trusted).no_proxy().timeout(PATIENCE).build()?;
-    let url = format!("{url}/fleet/v1/sources/GitRepository/apps/app/artifact");
+    let url = format!("{url}/fleet/v1/sources/{source}/artifact");
     let mut request = http.get(url).bearer_auth(token);
     if let Some(range) = range {
         request = request.header(RANGE, range);

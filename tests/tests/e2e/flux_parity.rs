@@ -4,15 +4,13 @@
 mod differences;
 mod pair;
 mod passed;
-mod told;
 
-use std::collections::BTreeSet;
-
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use futures::future::join_all;
 use roadstead_tests::{Fleet, FluxController, TestCluster, config_map};
 
-use differences::{DIFFERENCES, Finding};
+use crate::parity::{Finding, judge};
+use differences::DIFFERENCES;
 use pair::Pair;
 
 const SUCCEEDED: &str = "True ReconciliationSucceeded";
@@ -245,19 +243,5 @@ async fn what_flux_tells_of_a_kustomization_the_hub_tells_too() -> Result<()> {
     // By now all that was going to happen has.
     join_all(pairs.iter().map(|pair| pair.compare("end"))).await.into_iter().collect::<Result<()>>()?;
     let findings: Vec<Finding> = pairs.iter().flat_map(|pair| pair.findings.take()).collect();
-    let unlisted: BTreeSet<String> =
-        findings.iter().filter(|one| one.listed().is_none()).map(ToString::to_string).collect();
-    let seen: BTreeSet<usize> = findings.iter().filter_map(Finding::listed).collect();
-    let unseen = DIFFERENCES.iter().enumerate().filter(|(index, _)| !seen.contains(index));
-    let unseen: Vec<String> = unseen
-        .map(|(_, known)| format!("{} {} {:?} {:?}", known.at, known.what, known.flux, known.hub))
-        .collect();
-    ensure!(
-        failed.is_empty() && unlisted.is_empty() && unseen.is_empty(),
-        "scenarios that failed:\n{}\ndifferences that are not listed:\n{}\nlisted differences that are none any more:\n{}",
-        failed.join("\n"),
-        unlisted.into_iter().collect::<Vec<_>>().join("\n"),
-        unseen.join("\n")
-    );
-    Ok(())
+    judge(&failed, &findings, DIFFERENCES)
 }

@@ -41,7 +41,7 @@ use crate::attempt::{Desk, Ended, Engine, Limited, Room, Stop, TrustedBy};
 use crate::cloud::OnceMore;
 use crate::ignore::Ignore;
 use crate::reading::Job;
-use crate::source::{FetchError, Fetched, Outcome, Source};
+use crate::source::{Facts, FetchError, Fetched, Outcome, Source};
 use crate::tree::Measure;
 use index::{Listed, Span, decode, encode, revision};
 use login::Login;
@@ -296,7 +296,7 @@ impl Attempt<'_> {
             room,
             turn: None,
             verified: None,
-            chart: None,
+            facts: Facts::Objects(files),
         })))
     }
 

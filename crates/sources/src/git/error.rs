@@ -105,7 +105,8 @@ pub enum GitError {
     },
     /// The server wants other credentials, or some.
     #[error(
-        "`{url}` answered {status}: {}",
+        "{}: `{url}` answered {status}: {}",
+        if *status == 401 { "authentication required" } else { "authorization failed" },
         if *had_credentials { "the credentials of `spec.secretRef` were not accepted" }
         else { "it requires credentials; name a Secret with `username` and `password` in `spec.secretRef`" }
     )]
@@ -136,7 +137,9 @@ pub enum GitError {
         cloud: Cloud,
     },
     /// There is no such repository, or not for these credentials.
-    #[error("no Git repository found at `{url}`, or these credentials may not read it (HTTP {status})")]
+    #[error(
+        "repository not found: there is no Git repository at `{url}`, or these credentials may not read it (HTTP {status})"
+    )]
     RepositoryNotFound {
         /// The repository.
         url: String,
@@ -152,6 +155,12 @@ pub enum GitError {
         reference: String,
         /// What the server said, if it did.
         detail: String,
+    },
+    /// A branch of a repository without any.
+    #[error("git repository is empty: `{url}` has no branch yet")]
+    Empty {
+        /// The repository.
+        url: String,
     },
     /// The server is there, and fails.
     #[error("`{url}` answered HTTP {status} ({phase})")]
@@ -363,6 +372,7 @@ impl GitError {
             | Self::CaUnusable { .. }
             | Self::PlainCredentials { .. } => Reason::AuthenticationFailed,
             Self::Unverified { reason, .. } => *reason,
+            Self::Empty { .. } => Reason::EmptyGitRepository,
             Self::IncludeRefused { .. } => Reason::IllegalPath,
             Self::NotIncluded { .. } => Reason::CopyFailure,
             Self::Submodule { source, .. } => source.reason(),

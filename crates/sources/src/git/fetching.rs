@@ -21,7 +21,7 @@ use super::{guarded, local, ssh, verify, versions, wire};
 use crate::artifact::Artifact;
 use crate::attempt::{Answer, Desk, Ended, Engine, MOST_NOTES, Note, Scratch, Stop, on_a_thread};
 use crate::reading::Job;
-use crate::source::{Fetched, Outcome};
+use crate::source::{self, Facts, Fetched, Outcome};
 
 /// The greeting, the references, the pack.
 const MOST_REQUESTS: usize = 3;
@@ -330,7 +330,7 @@ impl<'a> Attempt<'a> {
                     Err(self.internal("the reader reports a revision as unchanged that is not the known one"))
                 }
             },
-            Reply::Read { commit, tag, files, unpacked_bytes, mut notes, verified, .. } => {
+            Reply::Read { commit, tag, subject, files, unpacked_bytes, mut notes, verified, .. } => {
                 let verified = match &self.request.verify {
                     None => None,
                     Some(_) => match verify::told(&verified, self.request, tag.as_deref(), &commit) {
@@ -354,7 +354,7 @@ impl<'a> Attempt<'a> {
                     notes,
                     metadata: std::collections::BTreeMap::new(),
                     verified,
-                    chart: None,
+                    facts: Facts::Commit(source::subject(&subject)),
                     room: brought.held,
                     turn: None,
                 })))

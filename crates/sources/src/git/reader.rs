@@ -97,6 +97,9 @@ pub(super) enum Reply {
         tag: Option<String>,
         #[serde(default)]
         remembered: Vec<Remembered>,
+        /// Of the commit's message.
+        #[serde(default)]
+        subject: String,
         files: usize,
         unpacked_bytes: u64,
         notes: Vec<Note>,
@@ -260,8 +263,9 @@ pub(super) fn bring<O: Find + FindHeader>(
     }
     pack(&from, &walked, order, folder, line, stop)?;
     let (files, unpacked_bytes) = (walked.tree.len(), walked.tree.bytes());
+    let subject = objects::subject(objects, commit)?;
     let commit = commit.to_string();
-    Ok(Reply::Read { commit, tag, remembered, files, unpacked_bytes, notes: walked.notes, verified })
+    Ok(Reply::Read { commit, tag, remembered, subject, files, unpacked_bytes, notes: walked.notes, verified })
 }
 
 /// Packs the files that were found, and brings the artifact.

@@ -27,6 +27,7 @@ use crate::tree::Measure;
 const NOWHERE: &str = "https://repository.invalid/";
 
 const TAGS: &str = "refs/tags/";
+const BRANCHES: &str = "refs/heads/";
 
 /// What a reference points to.
 pub(super) struct Target {
@@ -82,13 +83,24 @@ impl<'a> Session<'a> {
             return Ok(Target { object, commit: id.clone(), tag: None });
         }
         let names = reference.full_names();
+        // Servers that speak the old protocol have listed all; others list what they are asked for.
+        let is_all = self.handshake.refs.is_some();
         let refs = self.references(names.iter().map(String::as_str))?;
         let mut found = names.iter().filter_map(|name| refs.iter().find_map(|found| points_to(found, name)));
-        let found = found.next().ok_or_else(|| {
-            let empty = refs.is_empty() && names == ["refs/heads/master"];
-            missing(if empty { "name the branch in `spec.ref.branch`".to_owned() } else { String::new() })
-        })?;
-        let (object, commit) = found;
+        let Some((object, commit)) = found.next() else {
+            if matches!(reference, GitReference::Branch(_))
+                && refs.is_empty()
+                && (is_all || self.references([BRANCHES].into_iter())?.is_empty())
+            {
+                return Err(Unread::Empty);
+            }
+            let by_default = refs.is_empty() && names == ["refs/heads/master"];
+            return Err(missing(if by_default {
+                "name the branch in `spec.ref.branch`".to_owned()
+            } else {
+                names.first().map_or_else(String::new, |name| format!("couldn't find remote ref \"{name}\""))
+            }));
+        };
         Ok(Target { object, commit: commit.to_string(), tag: None })
     }
 

@@ -44,6 +44,8 @@ impl fmt::Display for Phase {
 pub(super) enum Unread {
     #[error("the reference is not there: {detail}")]
     ReferenceNotFound { detail: String },
+    #[error("there is no branch")]
+    Empty,
     #[error("{phase}: {detail}")]
     Corrupt { phase: Phase, detail: String },
     #[error("more than {limit} {measure}")]
@@ -79,7 +81,7 @@ impl Unread {
 
     /// Whether it comes of the server's words, not of the repository's files.
     pub(super) fn is_of_the_conversation(&self) -> bool {
-        matches!(self, Self::ReferenceNotFound { .. } | Self::Corrupt { .. } | Self::Sha256)
+        matches!(self, Self::ReferenceNotFound { .. } | Self::Empty | Self::Corrupt { .. } | Self::Sha256)
     }
 
     /// What it is of the repository that was asked for.
@@ -91,6 +93,7 @@ impl Unread {
                 reference: request.reference.to_string(),
                 detail: plain(&detail),
             },
+            Self::Empty => GitError::Empty { url },
             Self::Corrupt { phase, detail } => {
                 GitError::Corrupt { url, phase: phase.text(), detail: plain(&detail) }
             }

@@ -23,7 +23,7 @@ use crate::attempt::{
 };
 use crate::git::{Stored, now};
 use crate::oci::{OciReference, OciRequest};
-use crate::source::{ChartFacts, FetchError, Fetched, Outcome, Source};
+use crate::source::{ChartFacts, Facts, FetchError, Fetched, Outcome, Source};
 use crate::tree::shown;
 use crate::version::Version;
 
@@ -309,7 +309,7 @@ impl Attempt<'_> {
             notes: Vec::new(),
             metadata: BTreeMap::new(),
             verified,
-            chart: Some(ChartFacts { name, version, is_packaged, values_files: values }),
+            facts: Facts::Chart(ChartFacts { name, version, is_packaged, values_files: values }),
             room: brought.held,
             turn: None,
         })))

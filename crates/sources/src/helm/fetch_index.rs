@@ -20,7 +20,7 @@ use crate::artifact::Artifact;
 use crate::attempt::{Desk, Ended, Engine, Limited, Room, Stop, TrustedBy, shown_url};
 use crate::git::{Stored, StoredBytes};
 use crate::reading::Job;
-use crate::source::{FetchError, Fetched, Outcome, Source};
+use crate::source::{Facts, FetchError, Fetched, Outcome, Source};
 use crate::tree::Measure;
 
 /// What a reader is at, while it reads an index.
@@ -147,7 +147,7 @@ impl HelmIndexRequest {
             notes: Vec::new(),
             metadata: BTreeMap::new(),
             verified: None,
-            chart: None,
+            facts: Facts::Index(unpacked_bytes),
             room,
             // Others wait for it to be stored only where they would find it.
             turn: self.indexes.is_some().then_some(turn),

@@ -49,7 +49,7 @@ use crate::artifact::Artifact;
 use crate::attempt::{Answer, Body, Desk, Ended, Engine, Limited, MOST_NOTES, Note, Room, Stop, TrustedBy};
 use crate::ignore::Ignore;
 use crate::reading::Job;
-use crate::source::{FetchError, Fetched, Outcome, Source};
+use crate::source::{Facts, FetchError, Fetched, Outcome, Source};
 use crate::tree::Measure;
 use asking::Asking;
 use manifest::Descriptor;
@@ -390,5 +390,5 @@ fn fetched(
     (artifact, room): (Artifact, Option<roadstead_budget::Reservation>),
     notes: Vec<Note>,
 ) -> Fetched {
-    Fetched { revision, artifact, notes, metadata, verified: None, chart: None, room, turn: None }
+    Fetched { revision, artifact, notes, metadata, verified: None, facts: Facts::Manifest, room, turn: None }
 }

@@ -43,7 +43,7 @@ async fn a_chart_comes_as_it_is_and_once() {
     assert_eq!(chart.artifact.bytes, packed("app", "1.10.0", &[("values.yaml", "a: 1\n")]));
     assert_eq!(chart.artifact.digest, Digest::of(&chart.artifact.bytes));
     assert_eq!(chart.revision.to_string(), "1.10.0");
-    let facts = chart.chart.unwrap();
+    let facts = chart.chart().unwrap();
     assert_eq!((facts.name.as_str(), facts.is_packaged), ("app", false));
     assert_eq!(server.paths(), ["/app-1.10.0.tgz"]);
     // What the caller has is not asked for again.
@@ -121,7 +121,7 @@ async fn files_of_values_and_a_generation_make_a_chart_of_its_own() {
     };
     let chart = fetched(&with(&["values.yaml", "prod.yaml"], false)).await;
     assert_eq!(chart.revision.to_string(), "1.2.0+7");
-    let facts = chart.chart.clone().unwrap();
+    let facts = chart.chart().cloned().unwrap();
     assert!(facts.is_packaged && facts.values_files == ["values.yaml", "prod.yaml"], "{facts:?}");
     let bytes = &chart.artifact.bytes;
     assert_eq!(names(bytes), ["app/Chart.yaml", "app/prod.yaml", "app/templates/a.yaml", "app/values.yaml"]);
@@ -141,12 +141,12 @@ async fn files_of_values_and_a_generation_make_a_chart_of_its_own() {
     assert!(missing.to_string().contains("no values file found at path 'none.yaml'"), "{missing}");
     assert!(missing.is_stalled() && missing.reason().unwrap().as_str() == "ValuesFilesError");
     let some = fetched(&with(&["none.yaml", "./prod.yaml"], true)).await;
-    assert_eq!(some.chart.unwrap().values_files, ["./prod.yaml"]);
+    assert_eq!(some.chart().unwrap().values_files, ["./prod.yaml"]);
     let none = fetched(&with(&["none.yaml", "more.yaml"], true)).await;
     assert_eq!(file(&none.artifact.bytes, "app/values.yaml"), more[0].1);
     // Its own values alone are none.
     let own = HelmChartRequest { values: values(&["./values.yaml"], false), ..plain.clone() };
-    assert!(!fetched(&own).await.chart.unwrap().is_packaged);
+    assert!(!fetched(&own).await.chart().unwrap().is_packaged);
     let (server, kept) = served(&["1.0.0"], &[("prod.yaml", "a: 1\n")]).await;
     let bare = HelmChartRequest {
         values: values(&["prod.yaml"], false),

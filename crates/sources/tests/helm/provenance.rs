@@ -169,7 +169,7 @@ async fn a_chart_is_stored_with_a_provenance_that_counts_and_not_without() {
         ..repository.request(&[&public])
     };
     let found = fetched(&changed).await;
-    assert!(found.chart.unwrap().is_packaged);
+    assert!(found.chart().unwrap().is_packaged);
     assert_eq!(found.verified.as_deref(), Some(told.as_str()));
     repository.refused(&[&others], "no matching key").await;
 

@@ -83,7 +83,7 @@ async fn charts_of_one_index_are_looked_up_together() {
     let requests: Vec<HelmChartRequest> = others.iter().map(|(chart, version)| of(chart, version)).collect();
     let mut tasks = tokio::task::JoinSet::new();
     for request in requests {
-        tasks.spawn(async move { fetched(&request).await.chart.unwrap().name });
+        tasks.spawn(async move { fetched(&request).await.chart().unwrap().name.clone() });
     }
     let mut names = tasks.join_all().await;
     names.sort_unstable();
@@ -92,7 +92,7 @@ async fn charts_of_one_index_are_looked_up_together() {
     assert_eq!(counted.reads.load(Ordering::Relaxed), 1);
     assert!(together.known.knows("chart-0", "1.x") && !together.known.knows("chart-299", "1.x"));
     // One that nobody named beforehand is looked for, and so is what is not there: once.
-    assert_eq!(fetched(&of("chart-299", "")).await.chart.unwrap().name, "chart-299");
+    assert_eq!(fetched(&of("chart-299", "")).await.chart().unwrap().name, "chart-299");
     for _ in 0..2 {
         let error = fetch(&of("chart-0", ">=9"), None).await.unwrap_err();
         let said = "failed to get chart version for remote reference: no 'chart-0' chart with version matching '>=9' found";

@@ -26,7 +26,7 @@ async fn a_folder_is_packed_the_same_each_time() {
     let expected = ["app/.helmignore", "app/Chart.yaml", "app/templates/a.yaml", "app/values.yaml"];
     assert_eq!(names(&chart.artifact.bytes), expected);
     assert_eq!(file(&chart.artifact.bytes, "app/Chart.yaml"), CHART, "what is not changed stays as it is");
-    assert!(chart.chart.as_ref().unwrap().is_packaged);
+    assert!(chart.chart().unwrap().is_packaged);
     let again = fetched(&in_tree(tree.clone(), "/charts/../charts/app/")).await;
     assert_eq!(again.artifact.digest, chart.artifact.digest);
 
@@ -115,7 +115,7 @@ async fn a_packed_chart_in_a_source_comes_as_it_is() {
     builder.insert("prod.yaml".to_owned(), file_of(b"b: 2\n")).unwrap();
     let tree = roadstead_sources::pack(&builder.finish().unwrap()).unwrap().bytes;
     let chart = fetched(&in_tree(tree.clone(), "charts/app.tgz")).await;
-    assert!(chart.artifact.bytes == packed && !chart.chart.unwrap().is_packaged);
+    assert!(chart.artifact.bytes == packed && !chart.chart().unwrap().is_packaged);
     let with = HelmChartRequest {
         values: values(&["prod.yaml"], false),
         build_metadata: Some("4".to_owned()),

@@ -78,11 +78,35 @@ pub(crate) fn set_ready(
         }
         _ => (Some(RECONCILING), Reason::Progressing),
     };
+    set_outlook(conditions, type_.map(|type_| (type_, reason, message)), generation, now);
+}
+
+/// Sets Ready to False, and Reconciling or Stalled with its reason to True: the one that `outlook` names.
+pub(crate) fn set_not_ready(
+    conditions: &mut Vec<Condition>,
+    (reason, message): (Reason, &str),
+    (type_, because): (&str, Reason),
+    generation: i64,
+    now: Timestamp,
+) {
+    set(conditions, READY, ConditionStatus::False, reason, message, generation, now);
+    set_outlook(conditions, Some((type_, because, message)), generation, now);
+}
+
+/// Of Reconciling and Stalled, one is there or none.
+fn set_outlook(
+    conditions: &mut Vec<Condition>,
+    outlook: Option<(&str, Reason, &str)>,
+    generation: i64,
+    now: Timestamp,
+) {
+    let type_ = outlook.map(|(type_, ..)| type_);
     let lapsed = |condition: &Condition| {
-        [RECONCILING, STALLED].contains(&condition.type_.as_str()) && Some(condition.type_.as_str()) != type_
+        let own = condition.type_.as_str();
+        [RECONCILING, STALLED].contains(&own) && Some(own) != type_
     };
     conditions.retain(|condition| !lapsed(condition));
-    if let Some(type_) = type_ {
+    if let Some((type_, reason, message)) = outlook {
         set(conditions, type_, ConditionStatus::True, reason, message, generation, now);
     }
 }

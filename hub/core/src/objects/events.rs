@@ -295,7 +295,8 @@ fn listed(changed: &[&ObjectResult]) -> String {
     shortened(&lines.join("\n"))
 }
 
-/// What the object's own annotations add to its events, as far as there is room, and the revision that it was tried at.
+/// What the object's own annotations add to its events, as far as there is room, and the revision that it was tried at; of a source
+/// the digest of its artifact, too.
 fn annotations(about: &Stored) -> BTreeMap<String, String> {
     let own = about.object["metadata"]["annotations"].as_object().into_iter().flatten();
     let added = own.filter(|(key, _)| key.starts_with(EVENT_METADATA));
@@ -311,6 +312,9 @@ fn annotations(about: &Stored) -> BTreeMap<String, String> {
     let revision = status["lastAttemptedRevision"].as_str().or(status["artifact"]["revision"].as_str());
     if let Some(revision) = revision {
         annotations.insert(format!("{}/revision", about.kind.get().group()), revision.to_owned());
+    }
+    if let Some(digest) = status["artifact"]["digest"].as_str() {
+        annotations.insert(format!("{}/digest", about.kind.get().group()), digest.to_owned());
     }
     annotations
 }

@@ -8,7 +8,7 @@ use roadstead_api::{
     ManagementClusterStatus, NotificationStatus, Provider, Receiver, ReceiverStatus, Typed,
 };
 use roadstead_hub_store::{StoreError, Stored, Tx, Whom};
-use roadstead_model::{Queue, ResourceUid};
+use roadstead_model::{Queue, Reason, ResourceUid};
 use serde::Serialize;
 
 use crate::objects::conditions::{self, READY};
@@ -33,6 +33,14 @@ pub(crate) trait HasStatus: Typed {
     }
 }
 
+/// In which words it is told that an object is Ready.
+pub(crate) enum News {
+    /// In none.
+    Nothing,
+    /// By this reason, and this message.
+    Ready(Reason, String),
+}
+
 /// A status that was written.
 #[derive(Debug, Default)]
 pub(crate) struct WrittenStatus {
@@ -50,6 +58,18 @@ pub(crate) async fn write<K: HasStatus>(
     now: Timestamp,
     change: impl FnOnce(&mut K::Status, i64) + Send,
 ) -> Result<Option<WrittenStatus>, StoreError> {
+    write_telling::<K>(tx, stored, now, change, |_, _| None).await
+}
+
+/// The same, where readiness may be told in other words: those that `telling` gives for the status before and the one after, or as in
+/// [`write`] where it gives none.
+pub(crate) async fn write_telling<K: HasStatus>(
+    tx: &mut Tx,
+    stored: &mut Stored,
+    now: Timestamp,
+    change: impl FnOnce(&mut K::Status, i64) + Send,
+    telling: impl FnOnce(&K::Status, &K::Status) -> Option<News> + Send,
+) -> Result<Option<WrittenStatus>, StoreError> {
     let before = stored.decode::<K>()?.into_status().unwrap_or_default();
     let mut status = before.clone();
     change(&mut status, stored.generation);
@@ -58,7 +78,14 @@ pub(crate) async fn write<K: HasStatus>(
     }
     managers::set_status(stored, &status, now)?;
     tx.put(stored.clone()).await?;
-    let is_news = events::on_ready(tx, stored, K::conditions(&before), K::conditions(&status), now).await?;
+    let is_news = match telling(&before, &status) {
+        None => events::on_ready(tx, stored, K::conditions(&before), K::conditions(&status), now).await?,
+        Some(News::Nothing) => false,
+        Some(News::Ready(reason, message)) => {
+            let told = ("Normal", reason.as_str(), message.as_str());
+            events::note_condition(tx, stored, Some(READY), told, now).await?
+        }
+    };
     let whom = K::concerned(&before, &status, stored.generation);
     let (namespace, name) = (&stored.namespace, &stored.name);
     let mut written = WrittenStatus { is_news, ..WrittenStatus::default() };
@@ -124,8 +151,10 @@ impl HasStatus for AnySource {
                 .map(|artifact| (artifact.digest.clone(), artifact.revision.clone()))
         };
         let sources = artifact(after) != artifact(before);
-        // Without an artifact, users show the source's own message.
-        let users = sources || after.source.artifact.is_none();
+        // Without an artifact, users show the source's own message, once there is one.
+        let is_known = |ready: &Condition| ready.status != ConditionStatus::Unknown;
+        let says_why = || conditions::ready(&after.source.conditions).is_some_and(is_known);
+        let users = sources || after.source.artifact.is_none() && says_why();
         Whom { users, sources, parent: true }
     }
 }

@@ -6,7 +6,7 @@ use roadstead_hub_store::{StoreError, Stored};
 use roadstead_model::{Reason, Revision};
 use roadstead_outbound::{Purpose, Secret};
 use roadstead_sources::bucket::{AzureProof, BucketLogin, BucketStore, GoogleKey, LdapLogin};
-use roadstead_sources::{BucketRequest, Source};
+use roadstead_sources::{BucketRequest, Facts, Fetched, Source};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -35,6 +35,12 @@ impl SourceKind for Buckets {
 
     fn stored_message(&self, revision: &Revision) -> String {
         format!("stored artifact: revision '{revision}'")
+    }
+
+    fn told(&self, stored: &Stored, fetched: &Fetched) -> Option<String> {
+        let Facts::Objects(count) = fetched.facts else { return None };
+        let bucket = stored.object["spec"]["bucketName"].as_str().unwrap_or_default();
+        Some(format!("stored artifact with {count} fetched files from '{bucket}' bucket"))
     }
 
     fn observed(&self, stored: &Stored) -> Result<Vec<(&'static str, Value)>, StoreError> {

@@ -7,7 +7,7 @@ use roadstead_hub_store::{StoreError, Stored};
 use roadstead_model::{Reason, Revision};
 use roadstead_outbound::{ClientIdentity, ProxyServer, Purpose};
 use roadstead_sources::git::{AppLogin, SshCredentials, TrustedKeys, Verification, VerificationMode};
-use roadstead_sources::{Credentials, GitReference, GitRequest, Secret, Source};
+use roadstead_sources::{Credentials, Facts, Fetched, GitReference, GitRequest, Secret, Source};
 use serde_json::{Value, json};
 
 use crate::sources::secrets::{SourceSecret, SourceSecrets};
@@ -27,6 +27,15 @@ impl SourceKind for Git {
 
     fn unsupported(&self, stored: &Stored) -> Result<Option<&'static str>, StoreError> {
         Ok(unsupported(&stored.decode::<GitRepository>()?.spec))
+    }
+
+    fn failed_at(&self, reason: Reason) -> &'static str {
+        if reason == Reason::GitOperationFailed { "failed to checkout and determine revision: " } else { "" }
+    }
+
+    fn told(&self, _: &Stored, fetched: &Fetched) -> Option<String> {
+        let Facts::Commit(subject) = &fetched.facts else { return None };
+        Some(format!("stored artifact for commit '{subject}'"))
     }
 
     fn observed(&self, stored: &Stored) -> Result<Vec<(&'static str, Value)>, StoreError> {

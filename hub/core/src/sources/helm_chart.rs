@@ -35,7 +35,7 @@ impl SourceKind for HelmCharts {
     }
 
     fn succeeded(&self, _: &Revision, fetched: Option<&Fetched>) -> Option<(Reason, String)> {
-        fetched?.chart.as_ref().map(told)
+        fetched?.chart().map(told)
     }
 
     fn extension(&self) -> &'static str {
@@ -43,7 +43,7 @@ impl SourceKind for HelmCharts {
     }
 
     fn observed_of(&self, fetched: &Fetched) -> Vec<(&'static str, Value)> {
-        let Some(chart) = &fetched.chart else { return Vec::new() };
+        let Some(chart) = fetched.chart() else { return Vec::new() };
         let values = &chart.values_files;
         let values = if values.is_empty() { Value::Null } else { Value::from(values.clone()) };
         vec![(OBSERVED_NAME, chart.name.clone().into()), (OBSERVED_VALUES, values), (oci::KEYS, Value::Null)]

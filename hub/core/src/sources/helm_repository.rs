@@ -8,7 +8,7 @@ use roadstead_hub_store::{StoreError, Stored};
 use roadstead_model::{GoDuration, Reason, Revision};
 use roadstead_outbound::{Authority, Guard, Purpose, Secret};
 use roadstead_sources::helm::{HelmBounds, HelmLogin, HelmServer};
-use roadstead_sources::{HelmIndexRequest, Source};
+use roadstead_sources::{Facts, Fetched, HelmIndexRequest, Source};
 
 use crate::HubOptions;
 use crate::sources::charts::is_registry;
@@ -35,6 +35,12 @@ impl SourceKind for HelmRepositories {
         format!("stored artifact: revision '{revision}'")
     }
 
+    fn told(&self, stored: &Stored, fetched: &Fetched) -> Option<String> {
+        let Facts::Index(bytes) = fetched.facts else { return None };
+        let url = stored.object["spec"]["url"].as_str().unwrap_or_default();
+        Some(format!("stored fetched index of size {} from '{url}'", size(bytes)))
+    }
+
     fn default_interval(&self) -> Option<GoDuration> {
         Some(GoDuration(Duration::from_secs(60)))
     }
@@ -55,6 +61,27 @@ impl SourceKind for HelmRepositories {
             Box::new(request) as Box<dyn Source>
         }))
     }
+}
+
+/// A number of bytes as Flux writes it: four significant digits of a decimal unit.
+fn size(bytes: u64) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "four digits of it are shown")]
+    let mut value = bytes as f64;
+    let mut unit = "B";
+    for larger in ["kB", "MB", "GB"] {
+        if value < 1_000.0 {
+            break;
+        }
+        value /= 1_000.0;
+        unit = larger;
+    }
+    let decimals = match value {
+        ..10.0 => 3,
+        ..100.0 => 2,
+        _ => 1,
+    };
+    let shown = format!("{value:.decimals$}");
+    format!("{}{unit}", shown.trim_end_matches('0').trim_end_matches('.'))
 }
 
 /// A repository over HTTP, as it is asked for its index and for charts.
@@ -108,4 +135,25 @@ pub(super) fn bounds(options: &HubOptions, spec: &SourceSpec, most_bytes: u64) -
     }
     bounds.limits.source.total_bytes = bounds.limits.source.total_bytes.min(most_bytes);
     bounds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::size;
+
+    #[test]
+    fn sizes_are_written_as_flux_writes_them() {
+        for (bytes, shown) in [
+            (0, "0B"),
+            (999, "999B"),
+            (1_000, "1kB"),
+            (1_234, "1.234kB"),
+            (12_340, "12.34kB"),
+            (123_456, "123.5kB"),
+            (1_200_000, "1.2MB"),
+            (50 << 20, "52.43MB"),
+        ] {
+            assert_eq!(size(bytes), shown);
+        }
+    }
 }

@@ -8,7 +8,7 @@ use roadstead_outbound::Purpose;
 use roadstead_sources::oci::{
     CosignKeys, Identity, Keyless, LayerOperation, NotationTrust, RegistryLogins, TrustedRoot, Verification,
 };
-use roadstead_sources::{OciReference, OciRequest, Source};
+use roadstead_sources::{Fetched, OciReference, OciRequest, Source};
 use serde_json::Value;
 
 use crate::sources::secrets::{SourceSecret, SourceSecrets};
@@ -31,6 +31,17 @@ impl SourceKind for Oci {
 
     fn stored_message(&self, revision: &Revision) -> String {
         format!("stored artifact for digest '{revision}'")
+    }
+
+    fn told(&self, stored: &Stored, fetched: &Fetched) -> Option<String> {
+        let url = stored.object["spec"]["url"].as_str().unwrap_or_default();
+        let mut told = format!("stored artifact with revision '{}' from '{url}'", fetched.revision);
+        for what in ["source", "revision"] {
+            if let Some(origin) = fetched.metadata.get(&format!("org.opencontainers.image.{what}")) {
+                told.push_str(&format!(", origin {what} '{origin}'"));
+            }
+        }
+        Some(told)
     }
 
     fn observed(&self, stored: &Stored) -> Result<Vec<(&'static str, Value)>, StoreError> {

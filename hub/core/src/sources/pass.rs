@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_api::{
-    AnySource, AnySourceStatus, Artifact, Condition, ConditionStatus, KindId, PipelineRole, SourceSpec,
-    SourceStatus, Time,
+    AnySource, AnySourceStatus, Artifact, KindId, PipelineRole, SourceSpec, SourceStatus, Time,
 };
 use roadstead_budget::PoolName;
 use roadstead_hub_store::{StoreError, Stored, Tx};
@@ -16,34 +15,18 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use crate::HubError;
-use crate::objects::conditions::{self, READY, STALLED, SUSPENDED};
+use crate::objects::conditions;
 use crate::objects::{events, quota, status, triggers};
 use crate::sources::charts::Origin;
 use crate::sources::includes::{self, IncludedArtifact};
 use crate::sources::limits::Limiter;
+use crate::sources::verdicts::{self, ARTIFACT_IN_STORAGE, Failure, SOURCE_VERIFIED};
 use crate::sources::{
     Asked, Misfit, SourceKind, Sources, addresses, charts, failed, fetch, kind, limits, notes,
 };
 
 /// The name under which passes are logged.
 pub(super) const LOGGER: &str = "controllers.Source";
-/// The type of the condition that says what artifact there is, and by its generation which spec it was made from. As
-/// in Flux it stays as it is where a later fetch fails.
-const ARTIFACT_IN_STORAGE: &str = "ArtifactInStorage";
-/// The type of the condition that says whether what is fetched is signed as it is asked for. Absent where nothing is asked.
-const SOURCE_VERIFIED: &str = "SourceVerified";
-/// The types of the conditions that are True while a Helm repository or a chart cannot be received, or a chart not be made.
-const FETCH_FAILED: &str = "FetchFailed";
-const BUILD_FAILED: &str = "BuildFailed";
-/// Reasons of that condition.
-const UNVERIFIED: [Reason; 6] = [
-    Reason::VerificationError,
-    Reason::ChartVerificationError,
-    Reason::InvalidVerificationMode,
-    Reason::InvalidGitObject,
-    Reason::InvalidTagSignature,
-    Reason::InvalidCommitSignature,
-];
 /// Where nothing is to be done for a source, and the interval of one that has none.
 pub(super) const LONG: Duration = Duration::from_secs(3600);
 /// A source that fails is tried again after this, or after a tenth of its interval, where that is longer.
@@ -129,41 +112,13 @@ struct About<'a> {
     origin: Option<&'a Origin>,
 }
 
-/// Why a source is not Ready.
-struct Failure {
-    reason: Reason,
-    message: String,
-    /// Nothing changes before somebody changes the spec, or what it refers to.
-    is_stalled: bool,
-    /// It is of what is included.
-    of_include: bool,
-}
-
-impl From<(Reason, String)> for Failure {
-    fn from((reason, message): (Reason, String)) -> Self {
-        let stalls = matches!(reason, Reason::FeatureGateDisabled | Reason::InvalidProviderConfiguration);
-        Self { is_stalled: stalls, ..Self::waiting(reason, message) }
-    }
-}
-
-impl Failure {
-    fn waiting(reason: Reason, message: String) -> Self {
-        Self { reason, message, is_stalled: false, of_include: includes::is_reason(reason) }
-    }
-
-    /// What says so besides Ready, of kinds that have such conditions.
-    fn condition(&self, kind: KindId) -> Option<&'static str> {
-        let is_of_helm = matches!(kind, KindId::HelmRepository | KindId::HelmChart);
-        let is_of_building = matches!(
-            self.reason,
-            Reason::ChartPackageError
-                | Reason::ChartVerificationError
-                | Reason::DependencyBuildError
-                | Reason::MetadataPatchError
-                | Reason::ValuesFilesError
-        );
-        is_of_helm.then_some(if is_of_building { BUILD_FAILED } else { FETCH_FAILED })
-    }
+/// What Events are to say of an artifact that was stored.
+#[derive(Default)]
+struct Telling {
+    /// What of the source is not in it.
+    left_out: Option<String>,
+    /// What it is, where Ready says something else.
+    stored: Option<String>,
 }
 
 /// A source that is to be fetched.
@@ -225,8 +180,11 @@ impl Sources {
         spec.interval = spec.interval.or_else(|| kind.default_interval());
         let status = status.unwrap_or_default();
         if spec.suspend {
+            let handles = triggers::request(&stored);
             self.write_source_status(&stored, |status, generation| {
                 conditions::set_suspended(&mut status.conditions, "the artifact", generation, now);
+                status.last_handled_reconcile_at = handles.or(status.last_handled_reconcile_at.take());
+                status.observed_generation = Some(generation);
             })
             .await?;
             return Ok(FetchPlan::Nothing(now + LONG));
@@ -265,10 +223,12 @@ impl Sources {
                 Ok(FetchPlan::Fetch(Box::new(job)))
             }
             Ok(wanted) => {
-                if notes::is_capped(&spec) {
+                let progress = verdicts::progress(&status.source.conditions, stored.generation);
+                if notes::is_capped(&spec) || progress.is_some() {
                     // Before it is fetched, which takes as long as it may.
                     self.write_source_status(&stored, |status, generation| {
                         notes::note_timeout(&mut status.conditions, &spec, generation, now);
+                        verdicts::write_progress(status, generation, now);
                     })
                     .await?;
                 }
@@ -320,7 +280,7 @@ impl Sources {
             let message = format!(
                 "{field} is not supported by this version of Roadstead; nothing was fetched. Remove it to go on"
             );
-            return Ok(Err(Failure::waiting(kind.failed(), message)));
+            return Ok(Err(Failure::retried(kind.failed(), message)));
         }
         // A chart is sent its repository's.
         let whose = origin.map_or(stored, |origin| &origin.stored);
@@ -329,13 +289,13 @@ impl Sources {
             Err(why) => return Ok(Err(why.into())),
         };
         if let Some(Misfit { message, is_stalled }) = kind.misfit(stored, &secrets)? {
-            let failure = Failure::waiting(Reason::InvalidProviderConfiguration, message);
-            return Ok(Err(Failure { is_stalled, ..failure }));
+            let failure = Failure::retried(Reason::InvalidProviderConfiguration, message);
+            return Ok(Err(failure.stalled(is_stalled)));
         }
         let included = match self.includes_of(stored).await? {
             Ok(included) => included,
             // Of what is denied there is no reason that only this has.
-            Err(why) => return Ok(Err(Failure { of_include: true, ..why.into() })),
+            Err(why) => return Ok(Err(Failure::from(why).of_include())),
         };
         let mut known = self.known_servers.of(stored.uid, (stored.generation, secrets.versions()));
         // What is fetched wherever it leads must not become the answer for others.
@@ -360,7 +320,7 @@ impl Sources {
             known,
             indexes: (stored.kind == KindId::HelmRepository).then(|| charts::stored_indexes(self)),
         };
-        let source = kind.source(asked)?.map_err(|why| Failure::waiting(Reason::AuthenticationFailed, why));
+        let source = kind.source(asked)?.map_err(|why| Failure::retried(Reason::AuthenticationFailed, why));
         let verdict = kind.verdict(stored, &secrets)?;
         Ok(source.map(|mut source| {
             if let Some(workers) = &self.options.workers {
@@ -450,7 +410,7 @@ impl Sources {
                 let mut tx = match self.keep(&job.seen, artifact, now).await? {
                     Ok(tx) => tx,
                     Err(NotKept { why, may_pass }) => {
-                        let failure = Failure::waiting(Reason::StorageOperationFailed, why);
+                        let failure = Failure::retried(Reason::StorageOperationFailed, why);
                         self.source_failed(&job.seen, &job.spec, job.handles.clone(), &failure).await?;
                         return Ok(if may_pass { soon(next, now, &job.spec) } else { next });
                     }
@@ -461,11 +421,12 @@ impl Sources {
             }
             Err(error) => {
                 let reason = error.reason().unwrap_or_else(|| failed(job.seen.kind));
-                let mut message = chain(&error);
+                let begin = kind(job.seen.kind).map_or("", |kind| kind.failed_at(reason));
+                let mut message = format!("{begin}{}", chain(&error));
                 if error.is_for_want_of_memory() {
                     message.push_str("; more fit with more memory (--memory-budget)");
                 }
-                let failure = Failure { is_stalled: error.is_stalled(), ..Failure::waiting(reason, message) };
+                let failure = Failure::retried(reason, message).stalled(error.is_stalled());
                 self.source_failed(&job.seen, &job.spec, job.handles.clone(), &failure).await?;
                 if error.is_transient() {
                     return Ok(soon(next, now, &job.spec));
@@ -520,19 +481,13 @@ impl Sources {
             // It needs none, and is not to need one later: where a name leads may change.
             self.store.end_source_grace(job.seen.uid).await?;
         }
-        let left_out = fetched.and_then(|fetched| notes::left_out(&fetched.notes));
+        let telling = Telling {
+            left_out: fetched.and_then(|fetched| notes::left_out(&fetched.notes)),
+            stored: fetched.and_then(|fetched| kind.told(&job.seen, fetched)),
+        };
         let changed = self
-            .write_status_telling(&job.seen, left_out.as_deref(), |status, generation| {
+            .write_status_telling(&job.seen, telling, |status, generation| {
                 let of_all = &mut status.source;
-                let over = [
-                    SUSPENDED,
-                    STALLED,
-                    FETCH_FAILED,
-                    BUILD_FAILED,
-                    includes::INCLUDE_UNAVAILABLE,
-                    limits::RATE_LIMITED,
-                ];
-                of_all.conditions.retain(|condition| !over.contains(&condition.type_.as_str()));
                 of_all.last_handled_reconcile_at =
                     job.handles.clone().or(of_all.last_handled_reconcile_at.take());
                 if let Some(fetched) = fetched {
@@ -547,27 +502,21 @@ impl Sources {
                         metadata: fetched.metadata.clone(),
                     });
                     note_observed(&mut status.more, observed);
-                    note_verdict(&mut of_all.conditions, fetched.verified.as_deref(), generation, now);
-                }
-                note_observed(&mut status.more, looked);
-                addresses::note(&self.options.api_url, &job.seen, status);
-                let status = &mut status.source;
-                let kept = || in_storage(&status.conditions);
-                let (reason, message) =
-                    told.or_else(kept).unwrap_or_else(|| (Reason::Succeeded, kind.stored_message(revision)));
-                for condition in [READY, ARTIFACT_IN_STORAGE] {
-                    conditions::set(
-                        &mut status.conditions,
-                        condition,
-                        ConditionStatus::True,
-                        reason,
-                        &message,
+                    verdicts::note_verdict(
+                        &mut of_all.conditions,
+                        fetched.verified.as_deref(),
                         generation,
                         now,
                     );
                 }
+                note_observed(&mut status.more, looked);
+                addresses::note(&self.options.api_url, &job.seen, status);
+                let status = &mut status.source;
+                let kept = || verdicts::in_storage(&status.conditions);
+                let (reason, message) =
+                    told.or_else(kept).unwrap_or_else(|| (Reason::Succeeded, kind.stored_message(revision)));
+                verdicts::write_success(status, (reason, &message), generation, now);
                 notes::note(&mut status.conditions, &job.spec, tolerated.as_ref(), generation, now);
-                status.observed_generation = Some(generation);
             })
             .await?;
         if self.store.source_is_seen(job.seen.uid, job.seen.generation).await? {
@@ -601,57 +550,12 @@ impl Sources {
         failure: &Failure,
     ) -> Result<(), HubError> {
         let now = self.clock.now();
-        let Failure { reason, is_stalled, of_include, .. } = *failure;
-        let message = failure.message.as_str();
         let changed = self
             .write_source_status(seen, |status, generation| {
-                limits::is_over(&mut status.conditions);
                 // Nothing is tolerated where nothing is fetched.
                 notes::note(&mut status.conditions, spec, None, generation, now);
                 status.last_handled_reconcile_at = handles.or(status.last_handled_reconcile_at.take());
-                let of_verifying = UNVERIFIED.contains(&reason).then_some(SOURCE_VERIFIED);
-                // Absent where nothing is wrong with what is included, or nobody came so far as to know.
-                if of_include {
-                    conditions::set(
-                        &mut status.conditions,
-                        includes::INCLUDE_UNAVAILABLE,
-                        ConditionStatus::True,
-                        reason,
-                        message,
-                        generation,
-                        now,
-                    );
-                } else {
-                    status.conditions.retain(|condition| condition.type_ != includes::INCLUDE_UNAVAILABLE);
-                }
-                let trouble = failure.condition(seen.kind);
-                for type_ in [FETCH_FAILED, BUILD_FAILED, STALLED] {
-                    if trouble == Some(type_) || type_ == STALLED && is_stalled {
-                        conditions::set(
-                            &mut status.conditions,
-                            type_,
-                            ConditionStatus::True,
-                            reason,
-                            message,
-                            generation,
-                            now,
-                        );
-                    } else {
-                        status.conditions.retain(|condition| condition.type_ != type_);
-                    }
-                }
-                for condition in [Some(READY), of_verifying].into_iter().flatten() {
-                    conditions::set(
-                        &mut status.conditions,
-                        condition,
-                        ConditionStatus::False,
-                        reason,
-                        message,
-                        generation,
-                        now,
-                    );
-                }
-                status.observed_generation = Some(generation);
+                failure.write(status, seen.kind, generation, now);
             })
             .await?;
         if changed {
@@ -659,7 +563,7 @@ impl Sources {
                 target: LOGGER,
                 kind = %seen.kind,
                 source = format!("{}/{}", seen.namespace, seen.name),
-                error = message
+                error = failure.message
             );
         }
         Ok(())
@@ -678,14 +582,14 @@ impl Sources {
         seen: &Stored,
         change: impl FnOnce(&mut AnySourceStatus, i64) + Send,
     ) -> Result<bool, HubError> {
-        self.write_status_telling(seen, None, change).await
+        self.write_status_telling(seen, Telling::default(), change).await
     }
 
-    /// The same, with an Event of what of the source is not in its artifact.
+    /// The same, with Events of what was stored.
     async fn write_status_telling(
         &self,
         seen: &Stored,
-        left_out: Option<&str>,
+        telling: Telling,
         change: impl FnOnce(&mut AnySourceStatus, i64) + Send,
     ) -> Result<bool, HubError> {
         let now = self.clock.now();
@@ -695,10 +599,14 @@ impl Sources {
         if stored.generation != seen.generation || stored.deletion_timestamp.is_some() {
             return Ok(false);
         }
-        let written = status::write::<AnySource>(&mut tx, &mut stored, now, change).await?;
+        let Telling { left_out, stored: told } = telling;
+        let news = |before: &AnySourceStatus, after: &AnySourceStatus| {
+            verdicts::news(&before.source, &after.source, told)
+        };
+        let written = status::write_telling::<AnySource>(&mut tx, &mut stored, now, change, news).await?;
         let Some(written) = written else { return Ok(false) };
         if let Some(message) = left_out {
-            events::warn(&mut tx, &stored, Reason::FilesLeftOut, message, now).await?;
+            events::warn(&mut tx, &stored, Reason::FilesLeftOut, &message, now).await?;
         }
         tx.commit().await?;
         if let Some(users) = written.users {
@@ -728,31 +636,9 @@ impl Sources {
     }
 }
 
-/// The reason and the message of the artifact that is there.
-fn in_storage(conditions: &[Condition]) -> Option<(Reason, String)> {
-    let condition = conditions::find(conditions, ARTIFACT_IN_STORAGE)?;
-    Some((Reason::parse(&condition.reason)?, condition.message.clone()))
-}
-
 /// Whether a reason goes away without anyone changing the spec.
 fn waits(reason: Reason) -> bool {
     includes::is_waiting(reason) || matches!(reason, Reason::NoSourceArtifact | Reason::SourceUnavailable)
-}
-
-/// Says whose signatures were verified, or nothing where none were asked for.
-fn note_verdict(conditions: &mut Vec<Condition>, told: Option<&str>, generation: i64, now: Timestamp) {
-    match told {
-        Some(told) => conditions::set(
-            conditions,
-            SOURCE_VERIFIED,
-            ConditionStatus::True,
-            Reason::Succeeded,
-            told,
-            generation,
-            now,
-        ),
-        None => conditions.retain(|condition| condition.type_ != SOURCE_VERIFIED),
-    }
 }
 
 /// Notes what an artifact was made from in what a kind's status has besides.

@@ -1,23 +1,8 @@
 //! The differences between what Flux's kustomize-controller tells of a Kustomization and what the hub tells of the same one, each with
 //! why it is meant.
 
-use std::fmt;
-
-use super::told::Told;
-
-/// A difference that is meant. Texts may have `*` for anything.
-pub(super) struct Difference {
-    /// `SCENARIO/STAGE`.
-    pub(super) at: &'static str,
-    /// A field of the status, or `Event`.
-    pub(super) what: &'static str,
-    /// What Flux tells; empty for nothing.
-    pub(super) flux: &'static str,
-    /// What the hub tells; empty for nothing.
-    pub(super) hub: &'static str,
-    /// Why.
-    pub(super) why: &'static str,
-}
+use crate::parity::Difference;
+use crate::parity::difference::{holds, table};
 
 /// All of them.
 pub(super) const DIFFERENCES: &[Difference] = &[
@@ -345,102 +330,17 @@ pub(super) const DIFFERENCES: &[Difference] = &[
     },
 ];
 
-/// Something that was seen to differ.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Finding {
-    at: String,
-    what: String,
-    flux: String,
-    hub: String,
-}
-
-impl Finding {
-    /// All that differs.
-    pub(super) fn all(at: &str, flux: &Told, hub: &Told) -> Vec<Self> {
-        let new = |what: &str, flux: &str, hub: &str| Self {
-            at: at.to_owned(),
-            what: what.to_owned(),
-            flux: flux.to_owned(),
-            hub: hub.to_owned(),
-        };
-        let of = |told: &Told, key: &str| told.fields.get(key).cloned().unwrap_or_default();
-        let mut keys: Vec<&String> = flux.fields.keys().chain(hub.fields.keys()).collect();
-        keys.sort_unstable();
-        keys.dedup();
-        let fields = keys.into_iter().map(|key| new(key, &of(flux, key), &of(hub, key)));
-        // Who tells nothing has no name.
-        let is_known =
-            |one: &Self| one.what != "events.source" || !one.flux.is_empty() && !one.hub.is_empty();
-        let mut all: Vec<Self> = fields.filter(|one| one.flux != one.hub && is_known(one)).collect();
-        all.extend(flux.events.difference(&hub.events).map(|event| new("Event", event, "")));
-        all.extend(hub.events.difference(&flux.events).map(|event| new("Event", "", event)));
-        all
-    }
-
-    /// The index of the listed difference that this is.
-    pub(super) fn listed(&self) -> Option<usize> {
-        DIFFERENCES.iter().position(|known| {
-            let pairs = [
-                (known.at, &self.at),
-                (known.what, &self.what),
-                (known.flux, &self.flux),
-                (known.hub, &self.hub),
-            ];
-            pairs.iter().all(|(pattern, text)| is_like(pattern, text))
-        })
-    }
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{} | {} | Flux: {:?} | hub: {:?}", self.at, self.what, self.flux, self.hub)
-    }
-}
-
-/// Whether a text is like a pattern, in which `*` stands for any text.
-fn is_like(pattern: &str, text: &str) -> bool {
-    let Some((begin, rest)) = pattern.split_once('*') else { return pattern == text };
-    let Some(text) = text.strip_prefix(begin) else { return false };
-    text.char_indices().map(|(at, _)| at).chain([text.len()]).any(|at| is_like(rest, &text[at..]))
-}
-
-#[test]
-fn a_star_stands_for_anything() {
-    assert!(is_like("a*c", "abc") && is_like("*", "") && is_like("a*", "a") && is_like("*b*", "abc"));
-    assert!(!is_like("a*c", "abd") && !is_like("", "a") && !is_like("ab", "a"));
-}
-
 /// The list for people: `docs/flux-differences.md`.
 fn document() -> String {
-    let mut text = "# Differences from Flux\n\n\
+    let text = "# Differences from Flux\n\n\
         `tests/tests/e2e/flux_parity.rs` runs the same Kustomizations with the same content through Flux's own kustomize-controller and through a\n\
         hub, and compares what both report at each stage: conditions, `observedGeneration`, revisions, inventory, history, and Events with\n\
         their annotations. This is everything that differs. The list is the test's own (`flux_parity/differences.rs`); the test fails when anything else\n\
-        differs, or when a listed difference is gone. `…` stands for any text; a stage is `SCENARIO/STAGE`.\n\n\
-        | stage | what | Flux | hub | why |\n|---|---|---|---|---|\n"
-        .to_owned();
-    let code = |text: &str| match text {
-        "" => "nothing".to_owned(),
-        text => format!("`{}`", text.replace('*', "…").replace('|', "\\|").replace('\n', " ")),
-    };
-    for Difference { at, what, flux, hub, why } in DIFFERENCES {
-        let at = if *at == "*" { "all".to_owned() } else { code(at) };
-        let row = [at, code(what), code(flux), code(hub), (*why).to_owned()].join(" | ");
-        text.push_str(&format!("| {row} |\n"));
-    }
-    text
+        differs, or when a listed difference is gone. `…` stands for any text; a stage is `SCENARIO/STAGE`.\n\n";
+    text.to_owned() + &table(DIFFERENCES)
 }
 
 #[test]
 fn the_document_lists_the_differences() -> anyhow::Result<()> {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/flux-differences.md");
-    if std::env::var("INSTA_UPDATE").is_ok_and(|update| update == "always") {
-        std::fs::write(&path, document())?;
-    }
-    let written = std::fs::read_to_string(&path)?;
-    anyhow::ensure!(
-        written == document(),
-        "docs/flux-differences.md is another one: run this with INSTA_UPDATE=always"
-    );
-    Ok(())
+    holds("flux-differences.md", &document())
 }

@@ -9,9 +9,9 @@ use roadstead_tests::gitserver::{Commit, Repository};
 use roadstead_tests::{Fleet, FluxController, Kubectl, PATIENCE, eventually, git_repository, unique};
 use serde_json::Value;
 
-use super::differences::Finding;
+use super::differences::DIFFERENCES;
 use super::passed::Passed;
-use super::told::{Names, Told, told};
+use crate::parity::{Finding, Names, Told, told};
 
 /// The kind, by a name that no other group has.
 const KIND: &str = "kustomizations.kustomize.toolkit.fluxcd.io";
@@ -254,7 +254,7 @@ impl<'a> Pair<'a> {
             }
             let all = Finding::all(&at, &flux, &hub);
             let unlisted: Vec<String> =
-                all.iter().filter(|one| one.listed().is_none()).map(ToString::to_string).collect();
+                all.iter().filter(|one| one.listed(DIFFERENCES).is_none()).map(ToString::to_string).collect();
             seen.replace(all);
             ensure!(unlisted.is_empty(), "{}", unlisted.join("\n"));
             Ok(())

@@ -1,23 +1,23 @@
-//! What a Kustomization tells of itself in its status and its Events, as lines that can be compared.
+//! What an object tells of itself in its status and its Events, as lines that can be compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
 /// Names that differ from run to run, and what stands for them.
-pub(super) type Names = BTreeMap<String, String>;
+pub(crate) type Names = BTreeMap<String, String>;
 
 /// What is told, by what it is about. Of Events there are many, so they are a set.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Told {
+pub(crate) struct Told {
     /// Fields of the metadata and the status, by their paths; a condition's by its type.
-    pub(super) fields: BTreeMap<String, String>,
+    pub(crate) fields: BTreeMap<String, String>,
     /// `TYPE REASON MESSAGE {ANNOTATIONS}`.
-    pub(super) events: BTreeSet<String>,
+    pub(crate) events: BTreeSet<String>,
 }
 
 /// What `object` and the Events about it tell; of an object that is gone, its Events.
-pub(super) fn told(object: Option<&Value>, events: &[Value], names: &Names) -> Told {
+pub(crate) fn told(object: Option<&Value>, events: &[Value], names: &Names) -> Told {
     let mut told = Told::default();
     let fields = &mut told.fields;
     let empty = Value::Null;
@@ -30,6 +30,16 @@ pub(super) fn told(object: Option<&Value>, events: &[Value], names: &Names) -> T
         match key.as_str() {
             "conditions" => conditions(value, fields),
             "history" => history(value, fields),
+            "artifact" => artifact(key, value, fields),
+            "includedArtifacts" => {
+                for (index, one) in value.as_array().into_iter().flatten().enumerate() {
+                    artifact(&format!("{key}[{index}]"), one, fields);
+                }
+            }
+            // Each side's own, and of what is there only.
+            "url" => {
+                fields.insert(key.clone(), "there".to_owned());
+            }
             "inventory" => {
                 let entries = value["entries"].as_array().into_iter().flatten();
                 let ids: BTreeSet<String> =
@@ -42,7 +52,13 @@ pub(super) fn told(object: Option<&Value>, events: &[Value], names: &Names) -> T
         }
     }
     for event in events {
-        let annotations = &event["metadata"]["annotations"];
+        let mut annotations = event["metadata"]["annotations"].clone();
+        // Of what each side has packed by itself.
+        for (_, digest) in
+            annotations.as_object_mut().into_iter().flatten().filter(|(key, _)| key.ends_with("/digest"))
+        {
+            *digest = "DIGEST".into();
+        }
         let annotations = if annotations.is_null() { "{}".to_owned() } else { annotations.to_string() };
         let [type_, reason, message] = ["type", "reason", "message"].map(|key| text(&event[key]));
         // Objects are applied side by side, so their order is none.
@@ -69,6 +85,13 @@ fn conditions(all: &Value, fields: &mut BTreeMap<String, String>) {
         fields.insert(type_.clone(), format!("{status} {reason}"));
         fields.insert(format!("{type_}.message"), message);
         fields.insert(format!("{type_}.observedGeneration"), observed);
+    }
+}
+
+/// What of an artifact does not hang on who packed and who serves it.
+fn artifact(key: &str, value: &Value, fields: &mut BTreeMap<String, String>) {
+    for part in ["revision", "metadata"] {
+        fields.insert(format!("{key}.{part}"), text(&value[part]));
     }
 }
 
