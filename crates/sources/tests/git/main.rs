@@ -9,6 +9,7 @@ mod hostile;
 mod includes;
 mod kit;
 mod known;
+mod proxies;
 mod readers;
 #[path = "../common/signer.rs"]
 mod signer;
