@@ -7,7 +7,7 @@ use roadstead_model::Reason;
 
 use super::request::{GitLimits, GitRequest};
 use crate::artifact::ArtifactError;
-use crate::attempt::{AttemptError, one_line};
+use crate::attempt::{AttemptError, one_line, without_secrets};
 use crate::tree::{Measure, TreeError};
 
 /// Why there is no new artifact. Every text names the URL, and none holds a credential.
@@ -105,7 +105,7 @@ pub enum GitError {
     },
     /// The server wants other credentials, or some.
     #[error(
-        "`{url}` answered {status}: {}",
+        "`{url}` answered {status}: authentication required: {}",
         if *had_credentials { "the credentials of `spec.secretRef` were not accepted" }
         else { "it requires credentials; name a Secret with `username` and `password` in `spec.secretRef`" }
     )]
@@ -136,7 +136,9 @@ pub enum GitError {
         cloud: Cloud,
     },
     /// There is no such repository, or not for these credentials.
-    #[error("no Git repository found at `{url}`, or these credentials may not read it (HTTP {status})")]
+    #[error(
+        "repository not found: `{url}` is none of Git, or these credentials may not read it (HTTP {status})"
+    )]
     RepositoryNotFound {
         /// The repository.
         url: String,
@@ -446,7 +448,7 @@ impl GitError {
 
 /// A text that came from a server or a library, fit for a message.
 pub(super) fn detail(text: &str) -> String {
-    crate::tree::shown(text.trim())
+    crate::tree::shown(&without_secrets(text.trim()))
 }
 
 /// An error of gix and its causes in one line. Its errors are trees: `source` shows a part of one only.

@@ -85,8 +85,11 @@ impl<'a> Session<'a> {
         let refs = self.references(names.iter().map(String::as_str))?;
         let mut found = names.iter().filter_map(|name| refs.iter().find_map(|found| points_to(found, name)));
         let found = found.next().ok_or_else(|| {
+            // In the words of Git, by which tools know it.
+            let named = names.first().map(|name| format!("couldn't find remote ref \"{name}\""));
+            let named = named.unwrap_or_default();
             let empty = refs.is_empty() && names == ["refs/heads/master"];
-            missing(if empty { "name the branch in `spec.ref.branch`".to_owned() } else { String::new() })
+            missing(if empty { format!("{named}; name the branch in `spec.ref.branch`") } else { named })
         })?;
         let (object, commit) = found;
         Ok(Target { object, commit: commit.to_string(), tag: None })

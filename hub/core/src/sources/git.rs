@@ -1,5 +1,8 @@
 //! GitRepository: what its spec asks for, as a source.
 
+#[cfg(test)]
+mod cases;
+
 use roadstead_api::GitRepository;
 use roadstead_api::git_repository::{GitProvider, GitRepositorySpec, GitVerificationMode};
 use roadstead_github_app::App;
