@@ -282,7 +282,8 @@ pub enum OciLayerOperation {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OciVerification {
-    /// Whose signatures they are.
+    /// Whose signatures they are. Defaults to cosign.
+    #[serde(default)]
     pub provider: OciVerificationProvider,
     /// The Secret that holds the trusted public keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -296,10 +297,11 @@ pub struct OciVerification {
 }
 
 /// A program for signatures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OciVerificationProvider {
     /// Sigstore's cosign.
+    #[default]
     Cosign,
     /// Notary's notation.
     Notation,
@@ -451,7 +453,8 @@ pub struct HelmChartSpec {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HelmChartVerification {
-    /// Whose signatures they are.
+    /// Whose signatures they are. Defaults to cosign.
+    #[serde(default)]
     pub provider: HelmChartVerificationProvider,
     /// The Secret that holds the trusted public keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -483,10 +486,11 @@ impl HelmChartVerification {
 }
 
 /// A program for signatures of charts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum HelmChartVerificationProvider {
     /// Sigstore's cosign.
+    #[default]
     Cosign,
     /// Notary's notation.
     Notation,
@@ -556,6 +560,7 @@ pub struct HelmChartStatus {
 #[serde(rename_all = "camelCase")]
 pub struct Artifact {
     /// Digest of the archive, as `sha256:<hex>`.
+    #[schemars(extend("pattern" = "^[a-z0-9]+(?:[.+_-][a-z0-9]+)*:[a-zA-Z0-9=_-]+$"))]
     pub digest: String,
     /// Path of the archive in the hub's storage.
     #[serde(default, skip_serializing_if = "String::is_empty")]

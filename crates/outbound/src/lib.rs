@@ -38,6 +38,7 @@ mod purpose;
 mod redirect;
 mod resolve;
 mod rule;
+mod socks;
 mod tls;
 mod trust;
 

@@ -1,11 +1,15 @@
-//! The way through a proxy, by CONNECT.
+//! The way through a proxy, by CONNECT or SOCKS5.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::str::Utf8Error;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderValue, Uri};
 use hyper_util::client::proxy::matcher::Matcher;
+use percent_encoding::percent_decode_str;
+use roadstead_model::Secret;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use url::Url;
@@ -13,6 +17,7 @@ use url::Url;
 use crate::connect::ConnectError;
 use crate::host::{Authority, Host, Scheme};
 use crate::policy::Detail;
+use crate::socks::{self, Login};
 
 /// The longest head of a proxy's answer, in bytes.
 const MAX_HEAD: usize = 8 * 1024;
@@ -62,13 +67,16 @@ impl Proxies {
         Ok(Some(ProxyServer {
             host: authority.host,
             port: authority.port,
-            auth: found.basic_auth().cloned(),
+            speech: Speech::Http(found.basic_auth().cloned()),
         }))
     }
 
     /// The `Proxy-Authorization` of a request that is sent to the proxy whole.
     pub(crate) fn authorization(&self, to: &Authority) -> Option<HeaderValue> {
-        self.on_the_way(to).ok().flatten()?.auth
+        match self.on_the_way(to).ok().flatten()?.speech {
+            Speech::Http(auth) => auth,
+            Speech::Socks(_) => None,
+        }
     }
 }
 
@@ -77,8 +85,20 @@ impl Proxies {
 pub struct ProxyServer {
     host: Host,
     port: u16,
-    auth: Option<HeaderValue>,
+    speech: Speech,
 }
+
+/// What is spoken with a proxy, with what it is shown.
+#[derive(Clone)]
+enum Speech {
+    /// HTTP's CONNECT.
+    Http(Option<HeaderValue>),
+    /// SOCKS5.
+    Socks(Option<Login>),
+}
+
+/// Where a SOCKS proxy listens if its URL does not say so.
+const SOCKS_PORT: u16 = 1080;
 
 impl ProxyServer {
     /// The proxy of an `http` URL; none for any other.
@@ -87,14 +107,38 @@ impl ProxyServer {
         if url.scheme() != "http" {
             return None;
         }
-        let auth = (!url.username().is_empty()).then(|| {
-            let pair = format!("{}:{}", url.username(), url.password().unwrap_or_default());
-            let mut value = HeaderValue::try_from(format!("Basic {}", STANDARD.encode(pair))).ok()?;
-            value.set_sensitive(true);
-            Some(value)
-        });
+        let auth = match login_of(url).ok()? {
+            Some((username, password)) => {
+                let pair = Secret::new(format!("{username}:{}", password.expose()));
+                let text = Secret::new(format!("Basic {}", STANDARD.encode(pair.expose())));
+                let mut value = HeaderValue::try_from(text.expose()).ok()?;
+                value.set_sensitive(true);
+                Some(value)
+            }
+            None => None,
+        };
         let to = Authority::of_url(url)?;
-        Some(Self { host: to.host, port: to.port, auth: auth.flatten() })
+        Some(Self { host: to.host, port: to.port, speech: Speech::Http(auth) })
+    }
+
+    /// The proxy of an `http` or a `socks5` URL; none for any other.
+    #[must_use]
+    pub fn of_any_url(url: &Url) -> Option<Self> {
+        if url.scheme() != "socks5" {
+            return Self::of_url(url);
+        }
+        let login = match login_of(url).ok()? {
+            Some((username, password)) => Some(Login::new(username, password)?),
+            None => None,
+        };
+        let (host, port) = (Host::parse(url.host_str()?)?, url.port().unwrap_or(SOCKS_PORT));
+        Some(Self { host, port, speech: Speech::Socks(login) })
+    }
+
+    /// Whether it passes on connections of any kind, as SOCKS proxies do: those for HTTP commonly let it be TLS at port 443 only.
+    #[must_use]
+    pub fn is_for_any_protocol(&self) -> bool {
+        matches!(self.speech, Speech::Socks(_))
     }
 
     pub(crate) fn host(&self) -> &Host {
@@ -118,14 +162,35 @@ impl fmt::Debug for ProxyServer {
     }
 }
 
+/// The user name and the password of a URL, if there are some, as they are meant.
+fn login_of(url: &Url) -> Result<Option<(String, Secret)>, Utf8Error> {
+    if url.username().is_empty() {
+        return Ok(None);
+    }
+    let decoded = |text: &str| percent_decode_str(text).decode_utf8().map(Cow::into_owned);
+    let password = decoded(url.password().unwrap_or_default())?;
+    Ok(Some((decoded(url.username())?, Secret::new(password))))
+}
+
 /// Asks the proxy for a connection. The error says what it answered.
 pub(crate) async fn ask_for(
     stream: &mut TcpStream,
     to: &Authority,
     proxy: &ProxyServer,
 ) -> Result<(), String> {
+    match &proxy.speech {
+        Speech::Http(auth) => by_connect(stream, to, auth.as_ref()).await,
+        Speech::Socks(login) => socks::ask_for(stream, to, login.as_ref()).await,
+    }
+}
+
+async fn by_connect(
+    stream: &mut TcpStream,
+    to: &Authority,
+    auth: Option<&HeaderValue>,
+) -> Result<(), String> {
     let mut head = format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n").into_bytes();
-    if let Some(auth) = &proxy.auth {
+    if let Some(auth) = auth {
         head.extend_from_slice(b"Proxy-Authorization: ");
         head.extend_from_slice(auth.as_bytes());
         head.extend_from_slice(b"\r\n");

@@ -1,5 +1,7 @@
 //! The rules, as tables; and connections between loopback addresses.
 
+mod socks;
+
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -80,7 +80,7 @@ pub struct Fetched {
 /// What people are told of an artifact beside its revision, by its kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Facts {
-    /// Of a commit, the first line of its message as [`subject`] cuts it.
+    /// Of a commit, the first line of its message as [`git::subject`](crate::git::subject) cuts it.
     Commit(String),
     /// Of an OCI artifact: what there is stands in its metadata.
     Manifest,
@@ -90,18 +90,6 @@ pub enum Facts {
     Index(u64),
     /// What is known of a chart.
     Chart(ChartFacts),
-}
-
-/// The most code points that are told of a commit's first line.
-const SUBJECT: usize = 50;
-
-/// The first line of a commit's message, cut where it is longer than 50 code points.
-pub(crate) fn subject(message: &str) -> String {
-    let line = message.trim().lines().next().unwrap_or_default();
-    match line.char_indices().nth(SUBJECT) {
-        None => line.to_owned(),
-        Some((end, _)) => format!("{}...", &line[..end]),
-    }
 }
 
 /// What is known of a chart that was fetched.
@@ -240,23 +228,5 @@ impl FetchError {
     #[must_use]
     pub fn is_of_building(&self) -> bool {
         matches!(self, Self::Helm(error) if error.is_of_building())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::subject;
-
-    #[test]
-    fn a_subject_is_the_first_line_and_fifty_code_points_of_it() {
-        let fifty = "ä".repeat(50);
-        for (message, told) in [
-            ("Add the web app\n\nAnd more.", "Add the web app".to_owned()),
-            ("", String::new()),
-            (fifty.as_str(), fifty.clone()),
-            (&format!("{fifty}b"), format!("{fifty}...")),
-        ] {
-            assert_eq!(subject(message), told);
-        }
     }
 }

@@ -222,14 +222,16 @@ impl Bound {
                 // `>1.2` begins with 1.3.0, and `>1` with 2.0.0.
                 Given::Major => major > own_major,
                 Given::Minor => (major, minor) > (own_major, own_minor),
-                Given::Nothing => order.is_ge(),
+                // The library reads `*` as 0.0.0 here, and means what it says.
+                Given::Nothing => order.is_gt(),
             },
             Operator::Less => order.is_lt(),
             Operator::AtLeast => order.is_ge(),
             Operator::AtMost => match self.given {
                 Given::All => order.is_le(),
-                Given::Minor => (major, minor) <= (own_major, own_minor),
-                Given::Major | Given::Nothing => major <= own_major,
+                // Where nothing is given that is 0.0.x: the library reads `*` as 0.0 here.
+                Given::Minor | Given::Nothing => (major, minor) <= (own_major, own_minor),
+                Given::Major => major <= own_major,
             },
             Operator::Caret => {
                 // The leftmost number that is not zero stays.
@@ -391,6 +393,26 @@ mod tests {
             assert_eq!(Version::parse(text), None, "{text}");
         }
         assert_eq!(Version::parse("v01.2.3-rc.1+b").unwrap().to_string(), "1.2.3-rc.1+b");
+    }
+
+    /// Each operator with each form of a version, as the library has it by which Flux reads ranges (`tests/semver/regenerate.sh`).
+    #[test]
+    fn ranges_are_those_of_the_library_of_flux() {
+        let mut lines = include_str!("../tests/semver/rows.txt").lines();
+        let versions: Vec<Version> =
+            lines.next().unwrap().split(' ').map(|text| Version::parse(text).unwrap()).collect();
+        let mut wrong = Vec::new();
+        for line in lines {
+            let (wanted, text) = line.split_once(' ').unwrap();
+            let found = match Constraint::parse(text) {
+                Ok(range) => versions.iter().map(|one| if range.matches(one) { '1' } else { '0' }).collect(),
+                Err(_) => "-".to_owned(),
+            };
+            if found != wanted {
+                wrong.push(format!("{text}: {found}, and not {wanted}"));
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
 
     #[test]

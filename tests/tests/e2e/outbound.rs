@@ -184,7 +184,7 @@ async fn tarpits_of_one_namespace_do_not_stop_the_fetching_of_others() -> Result
     for n in 0..40 {
         let (address, open) = tarpit(&format!("127.0.{}.1:0", n + 1)).await?;
         let url = format!("http://{address}/app.git");
-        manifest.push_str(&git_repository(&format!("pit-{n}"), &url, "timeout: 24h"));
+        manifest.push_str(&git_repository(&format!("pit-{n}"), &url, "timeout: 1440m"));
         manifest.push_str("---\n");
         pits.push(open);
     }

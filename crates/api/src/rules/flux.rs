@@ -218,9 +218,43 @@ fn holds_credentials(url: &str) -> bool {
     }
 }
 
-pub(super) fn git_repository(spec: &Value, verdict: &mut Verdict) {
+/// How Flux's sources write the time between looks, and that of one. An hour is no time for one look, and is not written so.
+const INTERVAL: &str = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$";
+const TIMEOUT: &str = r"^([0-9]+(\.[0-9]+)?(ms|s|m))+$";
+/// How charts of a HelmRepository are called.
+const CHART_NAME: &str = r"^([-a-z0-9]+/?\.?)+$";
+
+/// What a field of `spec` must match. What was stored before there was this rule may stay, as long as nobody changes it.
+fn must_match(
+    spec: &Value,
+    old: Option<&Value>,
+    field: &str,
+    (wanted, text): (Option<&Regex>, &str),
+    errors: &mut Vec<FieldError>,
+) {
+    let value = &spec[field];
+    let fits = value.as_str().is_none_or(|value| wanted.is_some_and(|wanted| wanted.is_match(value)));
+    if !fits && old.is_none_or(|old| old[field] != *value) {
+        errors.push(FieldError::invalid(
+            format!("spec.{field}"),
+            value,
+            format_args!("should match '{text}'"),
+        ));
+    }
+}
+
+/// The durations of a source of Flux's, of any kind.
+pub(super) fn durations(spec: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    static OF_INTERVAL: OnceLock<Option<Regex>> = OnceLock::new();
+    static OF_TIMEOUT: OnceLock<Option<Regex>> = OnceLock::new();
+    must_match(spec, old, "interval", (pattern(&OF_INTERVAL, INTERVAL), INTERVAL), errors);
+    must_match(spec, old, "timeout", (pattern(&OF_TIMEOUT, TIMEOUT), TIMEOUT), errors);
+}
+
+pub(super) fn git_repository(spec: &Value, old: Option<&Value>, verdict: &mut Verdict) {
     let errors = &mut verdict.errors;
     at_least_a_second(spec, &["interval", "timeout"], errors);
+    durations(spec, old, errors);
     if duration(&spec["timeout"]).is_some_and(|timeout| timeout > LONGEST_FETCH) {
         verdict
             .warnings
@@ -255,6 +289,12 @@ pub(super) fn git_repository(spec: &Value, verdict: &mut Verdict) {
             "want the 40 (or 64) digits of a commit's id",
         ));
     }
+    let name = &spec["ref"]["name"];
+    let has_slash = name.as_str().is_some_and(|name| name.starts_with('/') || name.ends_with('/'));
+    if has_slash && old.is_none_or(|old| old["ref"]["name"] != *name) {
+        let why = "Git refs cannot begin or end with a slash '/'";
+        errors.push(FieldError::invalid("spec.ref.name", name, why));
+    }
     let given = |field: &str| spec["ref"][field].as_str().is_some_and(|text| !text.is_empty());
     if given("tag") && given("semver") {
         verdict.warnings.push(
@@ -275,9 +315,10 @@ pub(super) fn git_repository(spec: &Value, verdict: &mut Verdict) {
 }
 
 /// Bucket, OCIRepository, HelmRepository, HelmChart.
-pub(super) fn source(spec: &Value, verdict: &mut Verdict) {
+pub(super) fn source(spec: &Value, old: Option<&Value>, verdict: &mut Verdict) {
     let errors = &mut verdict.errors;
     at_least_a_second(spec, &["interval", "timeout"], errors);
+    durations(spec, old, errors);
     let references = [
         "certSecretRef.name",
         "proxySecretRef.name",
@@ -388,7 +429,13 @@ pub(super) fn bucket(spec: &Value, errors: &mut Vec<FieldError>) {
 }
 
 /// What Flux's own rules say of a HelmChart, in its words.
-pub(super) fn helm_chart(spec: &Value, errors: &mut Vec<FieldError>) {
+pub(super) fn helm_chart(spec: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    if spec["sourceRef"]["kind"] == "HelmRepository" {
+        static NAME: OnceLock<Option<Regex>> = OnceLock::new();
+        // Of another source it is a path.
+        let old = old.filter(|old| old["sourceRef"]["kind"] == "HelmRepository");
+        must_match(spec, old, "chart", (pattern(&NAME, CHART_NAME), CHART_NAME), errors);
+    }
     if !spec["verify"].is_null() && spec["sourceRef"]["kind"] != "HelmRepository" {
         let why = "spec.verify is only supported when spec.sourceRef.kind is 'HelmRepository'";
         errors.push(FieldError::invalid("spec", &Value::from("object"), why));
@@ -417,3 +464,6 @@ pub(super) fn notification(spec: &Value, errors: &mut Vec<FieldError>) {
     let references = ["certSecretRef.name", "providerRef.name", "proxySecretRef.name", "secretRef.name"];
     names(spec, &references, is_dns_subdomain, SUBDOMAIN, errors);
 }
+
+#[cfg(test)]
+mod tests;

@@ -50,14 +50,15 @@ pub fn check(kind: KindId, object: &Value, old: Option<&Value>) -> Verdict {
             flux::dependencies(&object["spec"], old.map(|old| &old["spec"]), &mut verdict.errors);
         }
         KindId::GitRepository => {
-            flux::git_repository(&object["spec"], &mut verdict);
+            flux::git_repository(&object["spec"], old.map(|old| &old["spec"]), &mut verdict);
             flux::url_without_credentials(object, old, &mut verdict);
         }
         KindId::Bucket | KindId::OciRepository | KindId::HelmRepository | KindId::HelmChart => {
-            flux::source(&object["spec"], &mut verdict);
+            let old_spec = old.map(|old| &old["spec"]);
+            flux::source(&object["spec"], old_spec, &mut verdict);
             match kind {
                 KindId::Bucket => flux::bucket(&object["spec"], &mut verdict.errors),
-                KindId::HelmChart => flux::helm_chart(&object["spec"], &mut verdict.errors),
+                KindId::HelmChart => flux::helm_chart(&object["spec"], old_spec, &mut verdict.errors),
                 _ => {}
             }
             flux::url_without_credentials(object, old, &mut verdict);

@@ -28,4 +28,4 @@ pub(crate) use limit::check as check_for_a_limit;
 pub(crate) use note::MOST_NOTES;
 pub(crate) use spool::Spool;
 pub(crate) use stop::Stop;
-pub(crate) use text::{chain, one_line, plain, shown_url, untrusted};
+pub(crate) use text::{chain, one_line, plain, shown_url, untrusted, without_secrets};

@@ -7,7 +7,7 @@ use roadstead_model::Reason;
 
 use super::request::{GitLimits, GitRequest};
 use crate::artifact::ArtifactError;
-use crate::attempt::{AttemptError, one_line};
+use crate::attempt::{AttemptError, one_line, without_secrets};
 use crate::tree::{Measure, TreeError};
 
 /// Why there is no new artifact. Every text names the URL, and none holds a credential.
@@ -456,7 +456,7 @@ impl GitError {
 
 /// A text that came from a server or a library, fit for a message.
 pub(super) fn detail(text: &str) -> String {
-    crate::tree::shown(text.trim())
+    crate::tree::shown(&without_secrets(text.trim()))
 }
 
 /// An error of gix and its causes in one line. Its errors are trees: `source` shows a part of one only.

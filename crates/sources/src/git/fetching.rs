@@ -21,7 +21,7 @@ use super::{guarded, local, ssh, verify, versions, wire};
 use crate::artifact::Artifact;
 use crate::attempt::{Answer, Desk, Ended, Engine, MOST_NOTES, Note, Scratch, Stop, on_a_thread};
 use crate::reading::Job;
-use crate::source::{self, Facts, Fetched, Outcome};
+use crate::source::{Facts, Fetched, Outcome};
 
 /// The greeting, the references, the pack.
 const MOST_REQUESTS: usize = 3;
@@ -354,7 +354,7 @@ impl<'a> Attempt<'a> {
                     notes,
                     metadata: std::collections::BTreeMap::new(),
                     verified,
-                    facts: Facts::Commit(source::subject(&subject)),
+                    facts: Facts::Commit(subject::subject(subject.as_bytes())),
                     room: brought.held,
                     turn: None,
                 })))

@@ -32,6 +32,7 @@ mod remote;
 mod request;
 mod sparse;
 mod ssh;
+mod subject;
 mod submodule;
 mod unread;
 mod url;
@@ -53,6 +54,7 @@ pub use include::{Include, Stored, StoredBytes};
 pub use known::KnownServer;
 pub use request::{Credentials, GitLimits, GitReference, GitRequest};
 pub use ssh::{SshCredentials, known_hosts};
+pub use subject::subject;
 pub(crate) use verify::now;
 pub use verify::{PublicKeys, TrustedKeys, Verification, VerificationMode};
 

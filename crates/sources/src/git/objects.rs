@@ -87,14 +87,13 @@ pub(super) fn go_on(stop: &AtomicBool) -> Result<(), Unread> {
     if stop.load(Ordering::Relaxed) { Err(Unread::Stopped) } else { Ok(()) }
 }
 
-/// The first line of a commit's message: more of it than anybody is told.
-pub(super) fn subject(objects: &impl Find, commit: ObjectId) -> Result<String, Unread> {
+/// The first line of a commit's message: more of it than anybody is told ([`super::subject()`]).
+pub(super) fn first_line(objects: &impl Find, commit: ObjectId) -> Result<String, Unread> {
     const MOST: usize = 64;
     let mut buffer = Vec::new();
     let found = objects.find_commit(&commit, &mut buffer).map_err(|error| corrupt(git_chain(&error)))?;
-    let message = found.message.trim_ascii();
-    let line = message.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    Ok(String::from_utf8_lossy(line).chars().filter(|one| !one.is_control()).take(MOST).collect())
+    let line = found.message.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    Ok(String::from_utf8_lossy(line).chars().take(MOST).collect())
 }
 
 /// The tree of a commit.

@@ -263,7 +263,7 @@ pub(super) fn bring<O: Find + FindHeader>(
     }
     pack(&from, &walked, order, folder, line, stop)?;
     let (files, unpacked_bytes) = (walked.tree.len(), walked.tree.bytes());
-    let subject = objects::subject(objects, commit)?;
+    let subject = objects::first_line(objects, commit)?;
     let commit = commit.to_string();
     Ok(Reply::Read { commit, tag, remembered, subject, files, unpacked_bytes, notes: walked.notes, verified })
 }

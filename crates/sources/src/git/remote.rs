@@ -94,11 +94,14 @@ impl<'a> Session<'a> {
             {
                 return Err(Unread::Empty);
             }
+            // In the words of Git, by which tools know it.
+            let named = names.first().map(|name| format!("couldn't find remote ref \"{name}\""));
+            let named = named.unwrap_or_default();
             let by_default = refs.is_empty() && names == ["refs/heads/master"];
             return Err(missing(if by_default {
-                "name the branch in `spec.ref.branch`".to_owned()
+                format!("{named}; name the branch in `spec.ref.branch`")
             } else {
-                names.first().map_or_else(String::new, |name| format!("couldn't find remote ref \"{name}\""))
+                named
             }));
         };
         Ok(Target { object, commit: commit.to_string(), tag: None })

@@ -90,7 +90,7 @@ impl GitReference {
         match self {
             Self::Branch(name) => vec![format!("refs/heads/{name}")],
             Self::Tag(name) => vec![format!("refs/tags/{name}")],
-            Self::Name(name) => vec![name.clone()],
+            Self::Name(name) => vec![unpeeled(name).to_owned()],
             Self::Short(name) if name.starts_with("refs/") => vec![name.clone()],
             Self::Short(name) => ["refs", "refs/tags", "refs/heads"].map(|at| format!("{at}/{name}")).into(),
             Self::SemVer(_) | Self::Commit { .. } => Vec::new(),
@@ -136,6 +136,9 @@ impl GitReference {
                     refuse("a commit is named by its full id of 40 hexadecimal digits")
                 }
             }
+            Self::Name(name) if name.starts_with('/') || name.ends_with('/') => {
+                refuse("Git refs cannot begin or end with a slash '/'")
+            }
             Self::Name(name) if name != "HEAD" && !name.starts_with("refs/") => {
                 refuse("`ref.name` is a full name: `refs/heads/main`, say")
             }
@@ -149,6 +152,12 @@ impl GitReference {
             }
         }
     }
+}
+
+/// The tag whose commit `refs/tags/x^{}` is, which servers list beside it; any other name as it is. The revision keeps the name as it was
+/// asked for.
+pub(super) fn unpeeled(name: &str) -> &str {
+    name.strip_suffix("^{}").filter(|tag| tag.starts_with("refs/tags/")).unwrap_or(name)
 }
 
 /// Whether a reference may be called so.
@@ -358,6 +367,14 @@ mod tests {
             GitReference::Tag("x\ny".to_owned()),
             GitReference::Tag("x".repeat(2_000)),
             GitReference::Name("main".to_owned()),
+            GitReference::Name("/refs/heads/main".to_owned()),
+            GitReference::Name("refs/heads/main/".to_owned()),
+            GitReference::Name("/".to_owned()),
+            GitReference::Name("refs/heads/main^{}".to_owned()),
+            GitReference::Name("refs/tags/^{}".to_owned()),
+            GitReference::Name("refs/tags/v1^{}^{}".to_owned()),
+            GitReference::Name("refs/tags/v1^{commit}".to_owned()),
+            GitReference::Tag("v1^{}".to_owned()),
             GitReference::SemVer("newest".to_owned()),
             GitReference::SemVer(String::new()),
             GitReference::Commit { id: "abc".to_owned(), branch: None },
@@ -370,6 +387,7 @@ mod tests {
             GitReference::Tag("v1.0.0-rc.1".to_owned()),
             GitReference::Name("refs/pull/1/head".to_owned()),
             GitReference::Name("HEAD".to_owned()),
+            GitReference::Name("refs/tags/v1^{}".to_owned()),
             GitReference::SemVer(">=1 <2".to_owned()),
         ] {
             assert!(good.check("https://git").is_ok(), "{good} was refused");

@@ -140,6 +140,12 @@ impl Location {
                 Ok(to) => Self::Ssh(to),
                 Err(why) => return refuse(why),
             },
+            // Without a host that is no scheme, but perhaps a user's name.
+            other if url.has_host() => {
+                return refuse(&format!(
+                    "unknown transport '{other}': the scheme must be `https`, `http` or `ssh`"
+                ));
+            }
             _ => return refuse("the scheme must be `https`, `http` or `ssh`"),
         };
         if !matches!(location, Self::Ssh(_)) && (!url.username().is_empty() || url.password().is_some()) {

@@ -98,7 +98,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::source_cases::source_cases;
+    use crate::source_cases::{source_cases, tell};
 
     proptest! {
         #[test]
@@ -123,7 +123,7 @@ mod tests {
             assert_eq!(found.ok().as_deref(), case[1].as_str(), "{case}");
             run += 1;
         }
-        println!("helm/url.json: {run} URLs");
+        tell(format_args!("helm/url.json: {run} URLs"));
     }
 
     #[test]

@@ -34,7 +34,7 @@ mod tests {
 
     use super::*;
     use crate::helm::ValuesFiles;
-    use crate::source_cases::source_cases;
+    use crate::source_cases::{source_cases, tell};
     use crate::version::Version;
 
     #[test]
@@ -54,6 +54,6 @@ mod tests {
             assert_eq!(found.to_string(), case["result"].as_str().unwrap(), "{case}");
             run += 1;
         }
-        println!("helm/choose.json: {run} versions that are changed");
+        tell(format_args!("helm/choose.json: {run} versions that are changed"));
     }
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::fetch::{fetch, fetched, files};
 use crate::server::{Fault, Server};
-use crate::source_cases::source_cases;
+use crate::source_cases::{source_cases, tell};
 
 fn cases() -> Option<Value> {
     let files = source_cases("buckets")?;
@@ -42,7 +42,7 @@ async fn revisions_are_those_of_flux() {
         assert!(matches!(outcome, roadstead_sources::Outcome::Unchanged(_)), "{case}: {outcome:?}");
         run += 1;
     }
-    println!("bucket.json: {run} lists");
+    tell(format_args!("bucket.json: {run} lists"));
 }
 
 #[tokio::test]

@@ -1,7 +1,8 @@
 //! The cases beside the repository (`../shared/source-cases`), unpacked in memory.
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
+use std::fmt::Arguments;
+use std::io::{Read as _, Write as _};
 use std::path::Path;
 
 use flate2::read::GzDecoder;
@@ -10,7 +11,10 @@ use flate2::read::GzDecoder;
 pub(crate) fn source_cases(what: &str) -> Option<BTreeMap<String, Vec<u8>>> {
     let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
     if !shared.exists() {
-        eprintln!("NOT TESTED: {} is not there, so the cases of {what} are left out", shared.display());
+        say(format_args!(
+            "NOT TESTED: {} is not there, so the cases of {what} are left out",
+            shared.display()
+        ));
         return None;
     }
     let archive = std::fs::File::open(shared.join("source-cases/source-cases.tar.gz")).unwrap();
@@ -23,4 +27,15 @@ pub(crate) fn source_cases(what: &str) -> Option<BTreeMap<String, Vec<u8>>> {
         all.insert(name, bytes);
     }
     Some(all)
+}
+
+/// A line of the summary: what came of a file of cases.
+pub(crate) fn tell(what: Arguments<'_>) {
+    say(format_args!("source-cases: {what}"));
+}
+
+/// Writes past what captures the output of tests, of which only that of failed ones is shown.
+fn say(what: Arguments<'_>) {
+    // Where nobody reads it, the cases still count.
+    let _ = writeln!(std::io::stderr(), "{what}");
 }

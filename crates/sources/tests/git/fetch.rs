@@ -103,10 +103,19 @@ async fn what_is_not_there_is_named() {
             "{error}"
         );
         assert_eq!(error.reason(), Reason::GitOperationFailed);
+        // As tools know it.
+        let named = match &reference {
+            GitReference::Branch(name) => format!("couldn't find remote ref \"refs/heads/{name}\""),
+            GitReference::Tag(name) => format!("couldn't find remote ref \"refs/tags/{name}\""),
+            GitReference::Name(name) => format!("couldn't find remote ref \"{name}\""),
+            _ => String::new(),
+        };
+        assert!(error.to_string().contains(&named), "{error}");
     }
     let url = kit.server.url("other.git");
     let error = error(GitRequest { url, ..kit.request("main") }).await;
     assert!(matches!(error, GitError::RepositoryNotFound { status: 404, .. }), "{error:?}");
+    assert!(error.to_string().contains("repository not found"), "{error}");
     let semver = GitRequest { reference: GitReference::SemVer(">=1".to_owned()), ..kit.request("main") };
     let error = crate::kit::error(semver).await;
     assert!(matches!(error, GitError::ReferenceNotFound { .. }), "{error:?}");
@@ -125,6 +134,7 @@ async fn a_private_repository() {
 
     let wrong = error(login("git", "wr0ng")).await;
     assert!(matches!(wrong, GitError::Auth { status: 401, had_credentials: true, .. }), "{wrong:?}");
+    assert!(wrong.to_string().contains("authentication required"), "{wrong}");
     assert_eq!(wrong.reason(), Reason::AuthenticationFailed);
     assert!(!format!("{wrong} {wrong:?} {:?}", login("git", "wr0ng")).contains("wr0ng"));
     let none = error(kit.request("main")).await;

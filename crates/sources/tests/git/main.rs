@@ -3,12 +3,15 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in the helpers of its kit")]
 
 mod app;
+mod cases;
 mod fetch;
 mod guarded;
 mod hostile;
 mod includes;
+mod inventory;
 mod kit;
 mod known;
+mod proxies;
 mod readers;
 #[path = "../common/signer.rs"]
 mod signer;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::kit::{Kit, error, fetched, fetched_again, files};
-use crate::source_cases::source_cases;
+use crate::source_cases::{source_cases, tell};
 
 fn in_range(kit: &Kit, range: &str) -> GitRequest {
     GitRequest { reference: GitReference::SemVer(range.to_owned()), ..kit.request("main") }
@@ -123,7 +123,8 @@ async fn the_cases_of_flux() {
             kit.repository.tag(name, &commit).unwrap();
         }
     }
-    for (range, wanted) in cases["git_semver"]["expect"].as_object().unwrap() {
+    let expected = cases["git_semver"]["expect"].as_object().unwrap();
+    for (range, wanted) in expected {
         match wanted.as_str() {
             Some(tag) => {
                 let revision = fetched(in_range(&kit, range)).await.revision.to_string();
@@ -135,4 +136,5 @@ async fn the_cases_of_flux() {
             }
         }
     }
+    tell(format_args!("revisions.json: {} ranges of Git's tags as expected", expected.len()));
 }

@@ -11,7 +11,7 @@ use crate::kit::{
 };
 use crate::registry::{Registry, Wants};
 use crate::server::{Seen, Server, way_to};
-use crate::source_cases::source_cases;
+use crate::source_cases::{source_cases, tell};
 
 /// A server with a chart in some versions, and its index as it is kept.
 async fn served(versions: &[&str], more: &[(&str, &str)]) -> (Server, Fetched) {
@@ -102,7 +102,7 @@ async fn versions_are_chosen_as_flux_chooses_them() {
     assert!(none.to_string().contains(cases["http"]["unknown_chart"].as_str().unwrap()), "{none}");
     let improper = error(&chart_of(server.repository(), &kept, name, ">>1")).await;
     assert!(improper.to_string().contains("improper constraint: \">>1\""), "{improper}");
-    println!("helm/choose.json: {run} versions of an index");
+    tell(format_args!("helm/choose.json: {run} versions of an index"));
 }
 
 #[tokio::test]
@@ -246,7 +246,7 @@ async fn charts_of_registries_are_chosen_by_their_tags() {
         }
         run += 1;
     }
-    println!("helm/choose.json: {run} versions of a registry");
+    tell(format_args!("helm/choose.json: {run} versions of a registry"));
     // Build metadata is in a tag as `_`.
     let exact = fetched(&of_registry(&registry, "app", "0.1.5+c.now")).await;
     assert_eq!(exact.revision.to_string(), "0.1.5+c.now");
@@ -314,5 +314,5 @@ async fn charts_of_real_tools_are_read() {
     let changed = fetched(&changed).await.artifact.bytes;
     assert_eq!(file(&changed, "helmchart/values.yaml"), "a: b\nb: d\n");
     assert_eq!(files(&changed).len(), files(whole).len());
-    println!("helm/charts: {run} packed charts");
+    tell(format_args!("helm/charts: {run} packed charts"));
 }

@@ -1,16 +1,19 @@
 //! Charts of other repositories that a chart in a folder depends on.
 
+use std::collections::BTreeSet;
+
 use roadstead_model::Digest;
 use roadstead_sources::helm::HelmServer;
 use roadstead_sources::{Entry, HelmIndexRequest, TreeBuilder, TreeLimits, pack};
 
 use crate::chart::push;
 use crate::kit::{
-    Lenders, RIGHT, archive, error, fetched, files, in_tree_with, index, index_of, login, names, packed,
-    zeros,
+    Lenders, RIGHT, archive, artifact, error, fetched, files, in_tree_with, index, index_of, login, names,
+    packed, zeros,
 };
 use crate::registry::{Registry, Wants};
 use crate::server::{Fault, Seen, Server};
+use crate::source_cases::{source_cases, tell};
 
 /// The artifact of a source that has a chart with these dependencies in its root, and these files.
 fn tree(dependencies: &[(&str, &str, &str)], more: &[(&str, &str)]) -> Vec<u8> {
@@ -85,6 +88,53 @@ async fn charts_of_public_repositories_are_fetched_once_each() {
     let expected = ["app/Chart.yaml", "app/charts/cache-2.0.0.tgz", "app/charts/db-9.9.9.tgz"];
     assert_eq!(names(&chart.artifact.bytes), expected);
     assert_eq!(server.paths(), ["/index.yaml", "/cache-2.0.0.tgz"]);
+}
+
+/// The charts of `../shared/source-cases` that depend on others: in folders beside them, in `charts/`, in a lock, in `requirements.yaml`. The
+/// repository that one of them names is a server of the test.
+#[tokio::test]
+async fn charts_of_the_original_get_what_they_depend_on() {
+    let Some(cases) = source_cases("charts that charts depend on") else { return };
+    let server = Server::start(false).await;
+    let charts = ["6.17.4", "6.20.0"].map(|version| (version, packed("grafana", version, &[])));
+    for (version, bytes) in &charts {
+        server.put(&format!("/grafana-{version}.tgz"), bytes.clone());
+    }
+    let urls = charts.each_ref().map(|(version, _)| format!("grafana-{version}.tgz"));
+    let entries: Vec<(&str, &str, &str, &[u8])> = charts
+        .iter()
+        .zip(&urls)
+        .map(|((version, bytes), url)| ("grafana", *version, url.as_str(), bytes.as_slice()))
+        .collect();
+    server.put("/index.yaml", index(&entries));
+    let own = |text: String| text.replace("https://grafana.github.io/helm-charts", &server.url());
+    let files: Vec<(String, String)> = cases
+        .iter()
+        .filter(|(path, _)| {
+            path.starts_with("helm/charts/") && !path.ends_with(".tgz") && !path.ends_with('/')
+        })
+        .map(|(path, bytes)| {
+            (path["helm/charts/".len()..].to_owned(), own(String::from_utf8(bytes.clone()).unwrap()))
+        })
+        .collect();
+    let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+    let tree = artifact(&files);
+    let wanted: [(&str, &str, &[&str]); 3] = [
+        // Of what is locked, the version, although there is a newer one.
+        ("helmchartwithdeps", "0.1.0", &["grafana-6.17.4.tgz", "helmchart"]),
+        // The lock is what counts: it names one more than the chart itself.
+        ("helmchartwithdepsnorepo", "0.1.0", &["grafana-6.17.4.tgz", "helmchart"]),
+        ("helmchartwithdeps-v1", "0.3.0", &["helmchart-v1"]),
+    ];
+    for (name, version, charts) in wanted {
+        let chart = fetched(&in_tree_with(tree.clone(), name, Lenders::none(&[&server]))).await;
+        assert_eq!(chart.revision.to_string(), version, "{name}");
+        let within = chart.chart.as_ref().unwrap().name.clone() + "/charts/";
+        let names = names(&chart.artifact.bytes);
+        let inside = names.iter().filter_map(|path| path.strip_prefix(&within)?.split('/').next());
+        assert_eq!(inside.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>(), charts, "{names:?}");
+    }
+    tell(format_args!("helm/charts: {} charts that depend on others", wanted.len()));
 }
 
 #[tokio::test]

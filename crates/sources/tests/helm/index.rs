@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::kit::{RIGHT, error, fetch, fetched, index_of, login};
 use crate::server::{Fault, Server};
-use crate::source_cases::source_cases;
+use crate::source_cases::{source_cases, tell};
 
 fn entries(index: &[u8]) -> Value {
     serde_json::from_slice::<Value>(index).unwrap()["entries"].clone()
@@ -74,7 +74,7 @@ async fn indexes_of_real_tools_are_read() {
     }
     // The large one of the original's benchmarks is not among them.
     assert!(found.len() >= 4, "{found:?}");
-    println!("helm/index: {} indexes", found.len());
+    tell(format_args!("helm/index: {} indexes", found.len()));
 }
 
 #[tokio::test]
@@ -108,7 +108,7 @@ async fn what_is_no_index_is_said_so_and_bad_versions_are_left_out() {
             }
         }
     }
-    println!("helm/choose.json: {} indexes that are loaded or not", all.len());
+    tell(format_args!("helm/choose.json: {} indexes that are loaded or not", all.len()));
     for (text, said) in [
         ("", "no API version specified"),
         ("[]", "failed to load Helm repository from index YAML: "),

@@ -4,7 +4,7 @@ use roadstead_model::Revision;
 use roadstead_sources::{HelmChartRequest, Outcome};
 
 use crate::kit::{artifact, error, fetch, fetched, file, in_tree, names, packed, values};
-use crate::source_cases::source_cases;
+use crate::source_cases::{source_cases, tell};
 
 const CHART: &str = "apiVersion: v2\nname: app\nversion: 0.1.0\n";
 
@@ -220,7 +220,7 @@ async fn local_dependencies_are_found_as_flux_finds_them() {
         }
         run += 1;
     }
-    println!("helm/choose.json: {run} local dependencies");
+    tell(format_args!("helm/choose.json: {run} local dependencies"));
 }
 
 #[tokio::test]
@@ -246,7 +246,7 @@ async fn charts_of_the_original_are_packed() {
         assert_eq!(chart.revision.to_string(), version, "{path}");
         run += 1;
     }
-    println!("helm/charts: {run} folders");
+    tell(format_args!("helm/charts: {run} folders"));
     // The tree of Helm's own tests of its patterns, with a chart's file in it.
     let mut ignored = of("helm/helmignore/");
     ignored.push(("helmignore/Chart.yaml".to_owned(), CHART.to_owned()));
@@ -254,5 +254,5 @@ async fn charts_of_the_original_are_packed() {
         ignored.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
     let found = names(&fetched(&in_tree(artifact(&ignored), "helmignore")).await.artifact.bytes);
     assert!(!found.iter().any(|name| name == "app/mast/a.txt" || name.contains(".dotfile")), "{found:?}");
-    println!("helm/helmignore: {} files stay", found.len());
+    tell(format_args!("helm/helmignore: {} files stay", found.len()));
 }

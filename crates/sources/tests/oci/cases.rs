@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::fetch::{fetch, fetched, files};
 use crate::registry::{LAYER, Registry, Wants};
-use crate::source_cases::source_cases;
+use crate::source_cases::{source_cases, tell};
 
 fn texts(value: &Value) -> Vec<&str> {
     value.as_array().map(|all| all.iter().map(|one| one.as_str().unwrap()).collect()).unwrap_or_default()
@@ -55,9 +55,20 @@ fn versions_and_ranges_are_those_of_flux() {
             wrong.push(format!("{text:?} is read as {canonical:?}, and not {:?}", case["canonical"]));
         }
     }
-    let total =
-        semver["constraints"].as_array().unwrap().len() + semver["parse_version"].as_array().unwrap().len();
-    eprintln!("source-cases: semver.json: {} of {total} as expected", total - wrong.len());
+    // The newest first; equal versions are interchangeable.
+    let sorted = &semver["sort_descending"];
+    let constraint = Constraint::parse(sorted["constraint"].as_str().unwrap()).unwrap();
+    let parsed = |list: &Value| texts(list).into_iter().filter_map(Version::parse).collect::<Vec<_>>();
+    let mut order: Vec<Version> =
+        parsed(&sorted["in"]).into_iter().filter(|version| constraint.matches(version)).collect();
+    order.sort_by(|one, other| other.precedence(one));
+    if order != parsed(&sorted["out"]) {
+        wrong.push(format!("sorted: {order:?}, and not {}", sorted["out"]));
+    }
+    let [constraints, versions] =
+        ["constraints", "parse_version"].map(|list| semver[list].as_array().unwrap().len());
+    let total = constraints + versions + 1;
+    tell(format_args!("semver.json: {} of {total} as expected", total - wrong.len()));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
@@ -123,7 +134,39 @@ async fn references_lead_to_the_tags_that_flux_takes() {
         assert!(expected.contains(&found.revision.to_string()), "{case}: {}", found.revision);
         assert!(!files(&found).is_empty());
     }
-    eprintln!("source-cases: oci/refs.json: {run} of {run} as expected");
+    tell(format_args!("oci/refs.json: {run} of {run} as expected"));
+}
+
+/// `oci/artifact-tree`, packed as `flux push artifact` would and fetched with patterns that leave out a file, a folder and a folder in a folder.
+#[tokio::test]
+async fn a_tree_of_the_original_comes_back_without_what_is_left_out() {
+    let Some(cases) = source_cases("the tree of an artifact") else { return };
+    let all: BTreeMap<&str, &str> = cases
+        .iter()
+        .filter(|(path, _)| !path.ends_with('/'))
+        .filter_map(|(path, bytes)| {
+            Some((path.strip_prefix("oci/artifact-tree/")?, std::str::from_utf8(bytes).unwrap()))
+        })
+        .collect();
+    let registry = Registry::start(true, Wants::Nothing).await;
+    let pushed: Vec<(&str, &str)> = all.iter().map(|(path, text)| (*path, *text)).collect();
+    registry.push("app", "latest", &pushed);
+    for (ignore, wanted) in [
+        (None, all.keys().copied().collect::<Vec<_>>()),
+        (
+            Some("ignore.txt\nignore-dir/\n!/deploy\nsomedir/git\n"),
+            vec!["deploy/repo.yaml", "deployment.yaml", "somedir/repo.yaml"],
+        ),
+        (Some("/*\n!/deploy\n"), vec!["deploy/repo.yaml"]),
+    ] {
+        let request = OciRequest { ignore: ignore.map(str::to_owned), ..registry.request() };
+        let found = files(&fetched(request).await);
+        let found: BTreeMap<&str, &str> =
+            found.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+        assert_eq!(found.keys().copied().collect::<Vec<_>>(), wanted, "{ignore:?}");
+        assert!(found.iter().all(|(path, text)| all[path] == *text));
+    }
+    tell(format_args!("oci/artifact-tree: {} files, by three lists of patterns", all.len()));
 }
 
 #[test]
@@ -152,5 +195,5 @@ fn revisions_of_older_versions_are_read() {
         assert!(revision.to_string().starts_with(&pointer), "{case}");
         run += 1;
     }
-    eprintln!("source-cases: revisions.json: {run} of normalise and split as expected");
+    tell(format_args!("revisions.json: {run} of normalise and split as expected"));
 }

@@ -1,5 +1,8 @@
 //! GitRepository: what its spec asks for, as a source.
 
+#[cfg(test)]
+mod cases;
+
 use roadstead_api::GitRepository;
 use roadstead_api::git_repository::{GitProvider, GitRepositorySpec, GitVerificationMode};
 use roadstead_github_app::App;
@@ -243,10 +246,13 @@ fn is_ssh(url: &str) -> bool {
 }
 
 fn proxy(secret: &SourceSecret, url: &str) -> Result<ProxyServer, String> {
-    if is_ssh(url) {
-        return Err("proxies are for http:// and https:// URLs: remove spec.proxySecretRef".to_owned());
+    let proxy = secret.proxy()?;
+    if is_ssh(url) && !proxy.is_for_any_protocol() {
+        return Err(
+            "over SSH, only SOCKS5 proxies are gone through: want an address socks5://HOST:PORT".to_owned()
+        );
     }
-    secret.proxy()
+    Ok(proxy)
 }
 
 fn ssh_credentials(secret: &SourceSecret) -> Result<SshCredentials, String> {

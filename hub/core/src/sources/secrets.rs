@@ -178,8 +178,12 @@ impl SourceSecret {
 
     /// The proxy that `spec.proxySecretRef` names.
     pub(crate) fn proxy(&self) -> Result<ProxyServer, String> {
+        const MOST: usize = 2_048;
         let address = self.text("address")?.ok_or("has no address")?;
-        let unusable = "its address is not that of a proxy: want http://HOST:PORT";
+        let unusable = "its address is not that of a proxy: want http://HOST:PORT or socks5://HOST:PORT";
+        if address.len() > MOST {
+            return Err(format!("its address is longer than {MOST} bytes"));
+        }
         let mut url = Url::parse(address.trim()).map_err(|_| unusable)?;
         if let Some(username) = self.text("username")? {
             let password = self.text("password")?;
@@ -187,7 +191,7 @@ impl SourceSecret {
             let _ = url.set_username(&username);
             let _ = url.set_password(password.as_deref());
         }
-        ProxyServer::of_url(&url).ok_or_else(|| unusable.to_owned())
+        ProxyServer::of_any_url(&url).ok_or_else(|| unusable.to_owned())
     }
 }
 

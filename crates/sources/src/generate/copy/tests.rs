@@ -1,5 +1,6 @@
 use super::super::spec::Copy;
 use super::*;
+use crate::source_cases::{source_cases, tell};
 
 /// Sources in memory.
 #[derive(Default)]
@@ -66,7 +67,7 @@ fn plain(from: &str, to: &str) -> Copy {
 /// The cases that the specification brings.
 #[test]
 fn cases_of_the_specification() {
-    let Some(all) = crate::source_cases::source_cases("generators") else { return };
+    let Some(all) = source_cases("generators") else { return };
     let text = &all["generator-copy.json"];
     let cases: serde_json::Value = serde_json::from_slice(text).unwrap();
     let cases = cases["cases"].as_array().unwrap();
@@ -104,7 +105,7 @@ fn cases_of_the_specification() {
             .collect();
         assert_eq!(made, expected, "case {number}: {case}");
     }
-    eprintln!("generators: {} cases of the specification", cases.len());
+    tell(format_args!("generator-copy.json: {} of {0} as expected", cases.len()));
 }
 
 #[test]

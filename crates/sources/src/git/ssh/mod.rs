@@ -68,7 +68,7 @@ impl SshWire {
     ) -> Result<Self, GitError> {
         let shown_url = request.shown_url();
         let Some(super::Credentials::Ssh(login)) = &request.credentials else {
-            let why = "over SSH it takes a Secret with `identity` and `known_hosts` in `spec.secretRef` \
+            let why = "invalid 'ssh' auth option: 'identity' is required; over SSH it takes a Secret with `identity` and `known_hosts` in `spec.secretRef` \
                        (`flux create secret git` makes one)";
             return Err(GitError::LoginUnusable { url: shown_url, why: why.to_owned() });
         };

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::error::{GitError, git_chain};
 use super::reader::Order;
 use super::remote::Target;
-use super::request::{GitReference, GitRequest};
+use super::request::{GitReference, GitRequest, unpeeled};
 use super::unread::Unread;
 use super::{objects as found, wire};
 use crate::attempt::plain;
@@ -97,7 +97,7 @@ pub(super) struct Verified {
 fn tag_of<'a>(reference: &'a GitReference, chosen: Option<&'a str>) -> Option<&'a str> {
     match reference {
         GitReference::Tag(name) => Some(name),
-        GitReference::Name(name) => name.strip_prefix("refs/tags/"),
+        GitReference::Name(name) => unpeeled(name).strip_prefix("refs/tags/"),
         GitReference::SemVer(_) => chosen,
         GitReference::Branch(_) | GitReference::Short(_) | GitReference::Commit { .. } => None,
     }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::keys::TrustedKeys;
 use super::now;
 use super::payload::{Format, Signed};
-use crate::source_cases::source_cases;
+use crate::source_cases::{source_cases, tell};
 
 /// OpenPGP's curves that are not supported: the library has no arithmetic for them.
 const UNSUPPORTED: &str = "brainpool";
@@ -54,7 +54,7 @@ fn signatures_are_verified_as_flux_does() {
             done += 1;
         }
     }
-    eprintln!("source-cases: signatures: {done} as expected, {unsupported} of a curve that is not supported");
+    tell(format_args!("signatures: {done} as expected, {unsupported} of a curve that is not supported"));
     assert!(done > 100 && unsupported == 6, "{done} {unsupported}");
 }
 

@@ -95,7 +95,7 @@ mod tests {
     use serde_json::Value as Json;
 
     use super::*;
-    use crate::source_cases::source_cases;
+    use crate::source_cases::{source_cases, tell};
 
     const MEMORY: usize = 32 << 20;
 
@@ -131,7 +131,7 @@ mod tests {
             }
             run += 1;
         }
-        println!("helm/choose.json: {run} lists of values files");
+        tell(format_args!("helm/choose.json: {run} lists of values files"));
     }
 
     #[test]

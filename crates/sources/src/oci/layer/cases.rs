@@ -10,7 +10,7 @@ use flate2::write::GzEncoder;
 use serde_json::Value;
 
 use super::unpack;
-use crate::source_cases::source_cases;
+use crate::source_cases::{source_cases, tell};
 use crate::tree::TreeLimits;
 
 /// The artifact of a layer.
@@ -77,7 +77,7 @@ fn what_is_left_out_is_what_flux_leaves_out() {
         (found != want).then(|| format!("{}: {found:?}, want {want:?}", case["name"]))
     });
     let wrong: Vec<String> = wrong.collect();
-    eprintln!("source-cases: ignore.json: {} of {} as expected", cases.len() - wrong.len(), cases.len());
+    tell(format_args!("ignore.json: {} of {} as expected", cases.len() - wrong.len(), cases.len()));
     assert_eq!(wrong, [""; 0]);
 }
 
@@ -90,36 +90,86 @@ fn an_artifact_is_what_flux_makes_of_it() {
     assert!(unzipped(&own) == unzipped(golden), "the tars differ");
     // The fixed part of the header: no name, no time, no system.
     assert_eq!(own[..10], golden[..10]);
-    eprintln!("source-cases: artifact/golden.tar.gz: as expected");
+    tell(format_args!("artifact/golden.tar.gz: as expected"));
 }
 
-/// `untar.json`: names and kinds of entries. Folders that nobody may write to are of no account here: nothing is unpacked to a disk.
+/// A tar.gz of one entry, as a case has it.
+fn of_entry(case: &Value) -> Vec<u8> {
+    // Where only a kind of entry is given, its name is of no account.
+    let name = case["entry"].as_str().unwrap_or("a");
+    let kind = match case["entry_type"].as_str() {
+        Some("symlink") => tar::EntryType::Symlink,
+        Some(other) => panic!("{other}"),
+        None if name.ends_with('/') => tar::EntryType::Directory,
+        None => tar::EntryType::Regular,
+    };
+    let size = case["size"].as_u64().unwrap_or_default();
+    let mut header = tar::Header::new_ustar();
+    header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+    header.set_entry_type(kind);
+    if kind == tar::EntryType::Symlink {
+        header.set_link_name("b").unwrap();
+    }
+    header.set_mode(case["mode"].as_str().map_or(0o644, |mode| u32::from_str_radix(mode, 8).unwrap()));
+    header.set_size(size);
+    header.set_cksum();
+    let mut tar = tar::Builder::new(Vec::new());
+    tar.append(&header, std::io::repeat(b'x').take(size)).unwrap();
+    zipped(&tar.into_inner().unwrap())
+}
+
+/// Nothing is unpacked to a disk, so there is no target that may be a link.
+const OF_A_DISK: &str = "is a symlink to a folder";
+
+/// `untar.json`: names, kinds and sizes of entries. Of one that is taken the artifact has a line, with the mode that Flux gives to it.
 #[test]
 fn entries_are_refused_that_flux_refuses() {
     let Some(all) = source_cases("untar.json") else { return };
     let cases: Value = serde_json::from_slice(&all["untar.json"]).unwrap();
-    let mut run = 0;
-    for case in cases["cases"].as_array().unwrap() {
-        let (Some(name), true) = (case["entry"].as_str(), case["max"].is_null()) else { continue };
-        let mut header = tar::Header::new_ustar();
-        header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
-        header.set_entry_type(if name.ends_with('/') {
-            tar::EntryType::Directory
-        } else {
-            tar::EntryType::Regular
-        });
-        header.set_mode(0o644);
-        header.set_size(0);
-        header.set_cksum();
-        let mut tar = tar::Builder::new(Vec::new());
-        tar.append(&header, std::io::empty()).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let layer = zipped(&tar.into_inner().unwrap());
-        let unpacked =
-            unpack(layer.as_slice(), &TreeLimits::default(), folder.path(), &AtomicBool::new(false));
-        assert_eq!(unpacked.is_ok(), case["ok"] == true, "{case}");
-        run += 1;
+    let cases = cases["cases"].as_array().unwrap();
+    let mut left_out = Vec::new();
+    for case in cases {
+        if let Some(target) = case["target"].as_str() {
+            left_out.push(target);
+            continue;
+        }
+        // Where the original has no bound, there is one here.
+        let mut limits = TreeLimits::default();
+        if let Some(most) = case["max"].as_u64() {
+            limits.total_bytes = most;
+        }
+        let (folder, stop) = (tempfile::tempdir().unwrap(), AtomicBool::new(false));
+        let unpacked = unpack(of_entry(case).as_slice(), &limits, folder.path(), &stop);
+        // A layer's links are left out, as by the option of the original.
+        let is_taken = case["ok"] == true || case["with skip option"] == "left out";
+        assert_eq!(unpacked.is_ok(), is_taken, "{case}");
+        let Ok(layer) = unpacked else { continue };
+        let links = u64::from(case["entry_type"] == "symlink");
+        assert_eq!(
+            (layer.0.links, layer.0.files.len() as u64),
+            (links, u64::from(case["entry"].is_string() && !is_folder(case)))
+        );
+        let mut packed = layer.pack(None, &limits, folder.path(), &stop).unwrap().file;
+        std::io::Seek::rewind(&mut packed).unwrap();
+        let mut modes = std::collections::BTreeMap::new();
+        for entry in tar::Archive::new(GzDecoder::new(packed)).entries().unwrap() {
+            let entry = entry.unwrap();
+            modes.insert(entry.path().unwrap().into_owned(), entry.header().mode().unwrap());
+        }
+        let Some(name) = case["entry"].as_str() else { continue };
+        let mode = modes[std::path::Path::new(name.trim_end_matches('/'))];
+        let has = case["mode_after_has"].as_str().map_or(0o600, |mode| u32::from_str_radix(mode, 8).unwrap());
+        assert_eq!(mode & has, has, "{case}: {mode:o}");
     }
-    assert!(run >= 7, "{run}");
-    eprintln!("source-cases: untar.json: {run} names as expected");
+    assert_eq!(left_out, [OF_A_DISK]);
+    tell(format_args!(
+        "untar.json: {} of {} as expected, {} of a disk",
+        cases.len() - 1,
+        cases.len(),
+        left_out.len()
+    ));
+}
+
+fn is_folder(case: &Value) -> bool {
+    case["entry"].as_str().is_some_and(|name| name.ends_with('/'))
 }
