@@ -227,10 +227,16 @@ mod tests {
         // It comes of a read only, which a hub that does not know of it never asks for.
         // The same goes for what was found: only an agent that substitutes finds anything.
         // And only one that was sent a guard holds anything.
+        // A hub that does not know of warnings shows none: they are in the agent's log as well.
         Entry {
             name: "Finished",
-            fields: 8,
-            added: &[("reads", Since::First), ("found", Since::First), ("held", Since::First)],
+            fields: 9,
+            added: &[
+                ("reads", Since::First),
+                ("found", Since::First),
+                ("held", Since::First),
+                ("warnings", Since::First),
+            ],
         },
         Entry { name: "Held", fields: 4, added: &[] },
         Entry { name: "ReadObject", fields: 2, added: &[] },

@@ -107,8 +107,10 @@ impl<C: Cluster> Work<'_, C> {
             opened = work => opened.map_err(|_| cancelled(Stage::Finish, "decrypting objects"))?,
         };
         let (opened, warnings) = opened.map_err(|message| failed(Stage::Finish, message))?;
-        for Warning { object, field, problem } in warnings {
+        for warning in warnings {
+            let Warning { object, field, problem } = &warning;
             tracing::warn!(object, field, problem, "decrypted a file that may have been changed");
+            record.warnings.push(warning.to_string());
         }
         Ok(opened)
     }

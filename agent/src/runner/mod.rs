@@ -710,6 +710,7 @@ fn never_began(dispatch: Dispatch) -> Finished {
         reads: Vec::new(),
         found: Vec::new(),
         held: Vec::new(),
+        warnings: Vec::new(),
     }
 }
 

@@ -69,6 +69,8 @@ pub(super) struct Record {
     pub(super) claimed: Vec<ObjectRef>,
     /// Deletions that wait for a person's confirmation.
     pub(super) held: Vec<Held>,
+    /// What somebody should look at though it did not fail.
+    pub(super) warnings: Vec<String>,
     /// The cluster's own policy, and when it was read.
     pub(super) policy: Option<(Arc<Policy>, Instant)>,
     /// What is set aside for the group that is worked on.
@@ -203,7 +205,8 @@ impl<C: Cluster> Work<'_, C> {
         drop(turn);
         self.tell_of_changes(&on, &mut record).await;
         log(dispatch, began.elapsed(), &record, failure.as_deref());
-        let Record { change_set, inventory, timings, reads, mut found, mut held, policy, .. } = record;
+        let Record { change_set, inventory, timings, reads, mut found, mut held, warnings, policy, .. } =
+            record;
         found.sort();
         found.dedup();
         // The rest waits like these, and is told once these are confirmed.
@@ -219,6 +222,7 @@ impl<C: Cluster> Work<'_, C> {
             reads,
             found,
             held,
+            warnings: roadstead_finish::first_warnings(warnings),
         };
         (finished, observed)
     }

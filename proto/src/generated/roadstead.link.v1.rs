@@ -708,6 +708,9 @@ pub struct Finished {
     /// deletions that wait
     #[prost(message, repeated, tag = "8")]
     pub held: ::prost::alloc::vec::Vec<Held>,
+    /// what somebody should look at though it did not fail; each fit for an Event
+    #[prost(string, repeated, tag = "9")]
+    pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// Deletions that wait for a person's confirmation.
 #[derive(Clone, PartialEq, ::prost::Message)]
