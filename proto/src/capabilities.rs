@@ -65,10 +65,11 @@ mod tests {
     const FIELDS: &[Entry] = &[
         Entry {
             name: "AgentMessage",
-            fields: 19,
+            fields: 20,
             added: &[
                 ("agent_state", Since::With(Capability::DriftReports)),
                 ("drift_report", Since::With(Capability::DriftReports)),
+                ("keys_changed", Since::With(Capability::KeyChanges)),
                 ("backlog", Since::With(Capability::Backlog)),
                 ("api_server", Since::With(Capability::ApiServer)),
                 ("correction", Since::With(Capability::Corrections)),
@@ -214,6 +215,7 @@ mod tests {
         Entry { name: "DriftedObject", fields: 7, added: &[] },
         Entry { name: "DriftState", fields: 4, added: &[] },
         Entry { name: "Tended", fields: 2, added: &[] },
+        Entry { name: "KeysChanged", fields: 1, added: &[] },
         // An agent that does not know it tells nothing of health that could go on.
         Entry { name: "Rest", fields: 2, added: &[("health_goes_on", Since::First)] },
         Entry { name: "HealthReport", fields: 5, added: &[] },

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use roadstead_tests::gitserver::Commit;
 use roadstead_tests::{Fleet, unique};
 
-use crate::decryption::{Keys, at_home, has, lookups, secret};
+use crate::decryption::{AgeKey, Keys, at_home, has, lookups, secret};
 
 /// Where the spec does not say where keys are, and the hub's namespace lacks the Secret: one that the cluster has is used where it lies.
 #[tokio::test]
@@ -37,4 +37,38 @@ async fn a_key_that_the_hub_lacks_is_found_in_the_cluster() -> Result<()> {
     fleet.fails("kustomization/app", "BuildFailed", &["cannot recover the data key", &key.recipient]).await?;
     fleet.run(&["delete", "secret", &name]).await?;
     fleet.ready("kustomization/app").await.map(drop)
+}
+
+/// A key that comes, changes or goes in the cluster starts a reconciliation there and then: the interval is an hour, and nobody asks.
+#[tokio::test]
+async fn a_changed_key_of_the_cluster_starts_a_reconciliation() -> Result<()> {
+    let fleet = Fleet::start("sops-changed").await?;
+    let (target, home) =
+        (fleet.cluster.namespace("sops-changed").await?, fleet.cluster.namespace("sops-home").await?);
+    let (ns, cluster) = (target.name(), fleet.cluster.kubectl());
+    let (keys, first, second) = (Keys::new(&fleet.setup)?, unique("first-value"), unique("second-value"));
+    let (old, new) = (keys.age()?, keys.age()?);
+    let name = unique("sops-age");
+    let of = |value: &str, key: &AgeKey| keys.encrypt_secret(&secret(ns, "token", "token", value), key);
+    let repository = fleet.repository("app", &Commit::new().file("secret.yaml", of(&first, &old)?)).await?;
+    let here = format!("decryption: {{provider: sops, location: Cluster, secretRef: {{name: {name}}}}}");
+    fleet.apply(&at_home(home.name(), &[&here, "retryInterval: 1h"], "./")).await?;
+    fleet.fails("kustomization/app", "BuildFailed", &[&name, "not found"]).await?;
+    // It comes.
+    let literal = format!("--from-literal=age.agekey={}", old.identity);
+    cluster.run(&["create", "secret", "generic", &name, "--namespace", home.name(), &literal]).await?;
+    has(&fleet, ns, "token", "token", &first).await?;
+    fleet.ready("kustomization/app").await?;
+    // It is rotated: the file comes first, and waits for its key.
+    repository.commit("main", "Rotated", &Commit::new().file("secret.yaml", of(&second, &new)?))?;
+    fleet.fetch("app").await?;
+    fleet.fails("kustomization/app", "BuildFailed", &["cannot recover the data key", &new.recipient]).await?;
+    let both = format!(r#"{{"stringData":{{"new.agekey":"{}"}}}}"#, new.identity);
+    cluster.run(&["patch", "secret", &name, "--namespace", home.name(), "--type=merge", "-p", &both]).await?;
+    has(&fleet, ns, "token", "token", &second).await?;
+    fleet.ready("kustomization/app").await?;
+    // It goes: nothing goes with it, and it is told.
+    cluster.run(&["delete", "secret", &name, "--namespace", home.name()]).await?;
+    fleet.fails("kustomization/app", "BuildFailed", &[&name, "not found"]).await?;
+    has(&fleet, ns, "token", "token", &second).await
 }

@@ -5,6 +5,7 @@
 //! cluster. A master key of the hub's stays here: what an agent is sent are the data keys of its build's objects, joined with a
 //! dispatch when it is sent and stored nowhere.
 
+mod changed;
 mod holder;
 mod services;
 
