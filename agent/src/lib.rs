@@ -19,6 +19,7 @@ pub mod home;
 pub mod identity;
 pub mod join;
 mod keep;
+mod key_secrets;
 pub mod keys;
 pub mod lease;
 pub mod link;

@@ -67,6 +67,8 @@ pub enum Outgoing {
     Health(u64, HealthReport),
     /// What differs from what was applied, under the number by which it is confirmed.
     Drift(u64, DriftReport),
+    /// The keys that a dispatch read, or missed, are others now.
+    KeysChanged(DispatchKey),
 }
 
 /// What is pending.
@@ -101,6 +103,8 @@ struct State {
     tended_told: BTreeSet<ApplierUid>,
     reports: Reports<HealthReport>,
     drifts: Reports<DriftReport>,
+    /// Dispatches whose keys are others since, until the next dispatch of each applier.
+    keys_changed: BTreeMap<ApplierUid, (DispatchKey, Sent)>,
     /// About how many bytes the corrections take.
     corrected_bytes: usize,
 }
@@ -212,6 +216,7 @@ impl Outbox {
             state.tended_told.clear();
             state.reports.begin_session();
             state.drifts.begin_session();
+            state.keys_changed.values_mut().for_each(|(_, sent)| *sent = false);
         });
     }
 
@@ -316,6 +321,9 @@ impl Outbox {
             state.backlog.remove(&finished.key.applier);
             // How it waited is of no interest any more.
             state.reports.forget(finished.key.applier);
+            state
+                .keys_changed
+                .retain(|applier, (key, _)| *applier != finished.key.applier || *key == finished.key);
             state.finished.insert(finished.key.applier, (finished, false));
         });
     }
@@ -367,6 +375,16 @@ impl Outbox {
     /// What differs from what was applied: takes the place of what was told before, and was not sent.
     pub fn report_drift(&self, report: DriftReport) {
         self.change(|state| state.drifts.add(report));
+    }
+
+    /// The keys that a dispatch read, or missed, are others now.
+    pub fn keys_changed(&self, key: DispatchKey) {
+        self.change(|state| state.keys_changed.insert(key.applier, (key, false)));
+    }
+
+    /// Nobody wants to hear of this applier's keys.
+    pub fn keys_rest(&self, applier: ApplierUid) {
+        self.state().keys_changed.remove(&applier);
     }
 
     /// The hub has taken in what differs.
@@ -436,13 +454,18 @@ impl Outbox {
             let ago = now.saturating_duration_since(pending.began);
             return message(Outgoing::Correction(*number, Correction { ago, ..pending.correction.clone() }));
         }
-        let State { reports, drifts, finished, .. } = &mut *state;
+        let State { reports, drifts, finished, keys_changed, .. } = &mut *state;
         // The hub takes what comes after a dispatch for what it is once it knows how that ended.
         if let Some((number, report)) = reports.next(|applier| !finished.contains_key(&applier)) {
             return message(Outgoing::Health(number, report));
         }
         if let Some((number, report)) = drifts.next(|applier| !finished.contains_key(&applier)) {
             return message(Outgoing::Drift(number, report));
+        }
+        let is_next = |applier: &ApplierUid, sent: Sent| !sent && !finished.contains_key(applier);
+        if let Some((_, (key, sent))) = keys_changed.iter_mut().find(|(of, (_, sent))| is_next(of, *sent)) {
+            *sent = true;
+            return message(Outgoing::KeysChanged(key.clone()));
         }
         if let Some(tended) = next_tended(&mut state) {
             return message(Outgoing::Tended(tended));

@@ -169,3 +169,137 @@ fn a_token_for_vault_goes_where_its_holder_says() {
     let output = roadstead(&["secrets", "decrypt", "--allow-key-service", "vault", "here.yaml"], dir.path());
     assert!(text(&output.stderr).contains("want https://HOST[:PORT]"), "{}", text(&output.stderr));
 }
+
+/// A folder with files that are encrypted to an age key, to an OpenPGP key, and to either; and one that was changed since.
+fn encrypted_files() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/encrypted");
+    for name in ["age.yaml", "openpgp.json", "both.env", "changed.yaml"] {
+        fs::copy(from.join(name), dir.path().join(name)).unwrap();
+    }
+    dir
+}
+
+/// Keys of several kinds: of age, of OpenPGP, of nobody, and one that is of no kind at all.
+fn keys() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/sops/tests");
+    for (path, name) in [
+        ("age/key.agekey", "team.agekey"),
+        ("openpgp/key.asc", "team.asc"),
+        ("openpgp/revoked.asc", "other.asc"),
+    ] {
+        fs::copy(from.join(path), dir.path().join(name)).unwrap();
+    }
+    write(dir.path(), "key.pem", "-----BEGIN PRIVATE KEY-----\ncanary\n-----END PRIVATE KEY-----\n");
+    dir
+}
+
+/// The arguments that name keys.
+fn of(keys: &Path, names: &[&str]) -> Vec<String> {
+    names.iter().flat_map(|name| ["--key".to_owned(), keys.join(name).display().to_string()]).collect()
+}
+
+#[test]
+fn files_are_decrypted_by_keys_of_several_kinds() {
+    let (dir, keys) = (encrypted_files(), keys());
+    let decrypt = |names: &[&str], args: &[&str]| {
+        let named = of(keys.path(), names);
+        let named: Vec<&str> = named.iter().map(String::as_str).collect();
+        roadstead(&[&["secrets", "decrypt"], args, &named].concat(), dir.path())
+    };
+    let (yaml, json, env) =
+        ("password: hush\nnote_unencrypted: seen\n", "{\n\t\"password\": \"hush\"\n}\n", "PASSWORD=hush\n");
+    for (names, file, plain) in [
+        (&["team.agekey"][..], "age.yaml", yaml),
+        (&["team.asc"], "openpgp.json", json),
+        (&["team.agekey"], "both.env", env),
+        (&["team.asc"], "both.env", env),
+        (&["other.asc", "team.asc", "team.agekey"], "age.yaml", yaml),
+        (&["key.pem", "team.asc"], "openpgp.json", json),
+    ] {
+        let output = decrypt(names, &[file]);
+        assert!(output.status.success(), "{names:?} {file}: {}", text(&output.stderr));
+        assert_eq!(text(&output.stdout), plain, "{names:?} {file}");
+    }
+    for (names, file, says) in [
+        (&["team.asc"][..], "age.yaml", "age age1cli: no key for it was given"),
+        (&["team.agekey"], "openpgp.json", "FINGERPRINT: no key for it was given"),
+        (&["other.asc"], "openpgp.json", "FINGERPRINT: no key for it was given"),
+        (
+            &["key.pem"],
+            "age.yaml",
+            "is not a known kind of key and is not used: its name must end in .agekey or .asc",
+        ),
+        (&["team.agekey"], "changed.yaml", "MAC mismatch"),
+    ] {
+        let output = decrypt(names, &[file]);
+        assert_eq!(output.status.code(), Some(1), "{names:?} {file}");
+        let message = text(&output.stderr);
+        assert!(message.contains(says), "{names:?} {file}: {message}");
+        assert!(!message.contains("canary") && !message.contains("hush"), "{message}");
+        assert!(output.stdout.is_empty(), "{names:?} {file}");
+    }
+    // Somebody wants it all the same, and is told.
+    let output = decrypt(&["team.agekey"], &["--mac", "warn", "changed.yaml"]);
+    assert!(output.status.success() && text(&output.stdout).contains("note_unencrypted: other"));
+    assert!(text(&output.stderr).contains("MAC mismatch"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_check_tells_what_keys_of_several_kinds_open() {
+    let (dir, keys) = (encrypted_files(), keys());
+    let check = |names: &[&str]| {
+        let named = of(keys.path(), names);
+        let named: Vec<&str> = named.iter().map(String::as_str).collect();
+        let output = roadstead(&[&["secrets", "check", "."], &named[..]].concat(), dir.path());
+        let (report, told) = (text(&output.stdout), text(&output.stderr));
+        assert!(!format!("{report}{told}").contains("hush"), "{report}{told}");
+        (output.status.code(), report, told)
+    };
+    let changed = "problem: changed.yaml: MAC mismatch";
+    for (names, code, lines, sum) in [
+        (
+            &["team.agekey"][..],
+            1,
+            &[
+                "ok: age.yaml: opened by age age1cli",
+                "ok: both.env: opened by age age1cli",
+                changed,
+                "note: openpgp.json: not opened: ",
+            ][..],
+            "4 encrypted files, 3 of them opened, 1 problems",
+        ),
+        (
+            &["team.asc"],
+            0,
+            &["note: age.yaml: not opened: ", "ok: both.env: opened by ", "ok: openpgp.json: opened by "],
+            "4 encrypted files, 2 of them opened, no problems",
+        ),
+        (
+            &["team.asc", "team.agekey", "other.asc"],
+            1,
+            &["ok: age.yaml: opened by ", "ok: openpgp.json: opened by ", changed],
+            "4 encrypted files, 4 of them opened, 1 problems",
+        ),
+        (
+            &["key.pem"],
+            0,
+            &["note: age.yaml: not opened: ", "note: openpgp.json: not opened: "],
+            "4 encrypted files, 0 of them opened, no problems",
+        ),
+    ] {
+        let (status, report, told) = check(names);
+        assert_eq!(status, Some(code), "{names:?}: {report}{told}");
+        for line in lines {
+            assert!(report.contains(line), "{names:?}: no `{line}` in {report}");
+        }
+        assert!(format!("{report}{told}").contains(sum), "{names:?}: {report}{told}");
+    }
+    let (_, _, told) = check(&["key.pem"]);
+    assert!(told.contains("is not a known kind of key"), "{told}");
+    // One that is no key of the kind that its name says is an error, and not passed over.
+    write(keys.path(), "bad.agekey", "canary\n");
+    let (status, _, told) = check(&["bad.agekey"]);
+    assert!(status == Some(1) && told.contains("[no-key]") && !told.contains("canary"), "{told}");
+}

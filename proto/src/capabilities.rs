@@ -65,10 +65,11 @@ mod tests {
     const FIELDS: &[Entry] = &[
         Entry {
             name: "AgentMessage",
-            fields: 19,
+            fields: 20,
             added: &[
                 ("agent_state", Since::With(Capability::DriftReports)),
                 ("drift_report", Since::With(Capability::DriftReports)),
+                ("keys_changed", Since::With(Capability::KeyChanges)),
                 ("backlog", Since::With(Capability::Backlog)),
                 ("api_server", Since::With(Capability::ApiServer)),
                 ("correction", Since::With(Capability::Corrections)),
@@ -214,6 +215,7 @@ mod tests {
         Entry { name: "DriftedObject", fields: 7, added: &[] },
         Entry { name: "DriftState", fields: 4, added: &[] },
         Entry { name: "Tended", fields: 2, added: &[] },
+        Entry { name: "KeysChanged", fields: 1, added: &[] },
         // An agent that does not know it tells nothing of health that could go on.
         Entry { name: "Rest", fields: 2, added: &[("health_goes_on", Since::First)] },
         Entry { name: "HealthReport", fields: 5, added: &[] },
@@ -227,10 +229,16 @@ mod tests {
         // It comes of a read only, which a hub that does not know of it never asks for.
         // The same goes for what was found: only an agent that substitutes finds anything.
         // And only one that was sent a guard holds anything.
+        // A hub that does not know of warnings shows none: they are in the agent's log as well.
         Entry {
             name: "Finished",
-            fields: 8,
-            added: &[("reads", Since::First), ("found", Since::First), ("held", Since::First)],
+            fields: 9,
+            added: &[
+                ("reads", Since::First),
+                ("found", Since::First),
+                ("held", Since::First),
+                ("warnings", Since::First),
+            ],
         },
         Entry { name: "Held", fields: 4, added: &[] },
         Entry { name: "ReadObject", fields: 2, added: &[] },

@@ -172,6 +172,7 @@ mod tests {
             found: vec![],
             failure: None,
             held: Vec::new(),
+            warnings: Vec::new(),
         };
         assert_eq!(check(&message(Body::Finished(finished))), Ok(()));
         let intent = InventoryIntent { key: None, objects };

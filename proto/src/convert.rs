@@ -21,7 +21,8 @@ use roadstead_model::{
 
 use crate::limits::{
     MAX_DNS_LABEL_BYTES, MAX_DNS_NAME_BYTES, MAX_HELD, MAX_OBJECT_NAME_BYTES, MAX_OBJECTS, MAX_READ_BYTES,
-    MAX_READS, MAX_RUNNING, MAX_STEPS, MAX_TEXT_BYTES, MAX_TIMINGS, MAX_VARIABLE_OBJECTS, bounded,
+    MAX_READS, MAX_RUNNING, MAX_STEPS, MAX_TEXT_BYTES, MAX_TIMINGS, MAX_VARIABLE_OBJECTS, MAX_WARNINGS,
+    bounded,
 };
 use crate::message::{
     Backlog, Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth, OwnedByAnother, Progress,
@@ -578,6 +579,7 @@ impl From<Finished> for v1::Finished {
             reads: messages(finished.reads),
             found: messages(finished.found),
             held: messages(finished.held),
+            warnings: finished.warnings.iter().take(MAX_WARNINGS).map(|text| bounded(text)).collect(),
         }
     }
 }
@@ -599,6 +601,7 @@ impl TryFrom<v1::Finished> for Finished {
             reads: reads(finished.reads)?,
             found: list("found", finished.found, MAX_VARIABLE_OBJECTS)?,
             held: list("held", finished.held, MAX_HELD)?,
+            warnings: texts("warnings", finished.warnings, MAX_WARNINGS, MAX_TEXT_BYTES)?,
         })
     }
 }

@@ -83,6 +83,9 @@ pub const MAX_VARIABLES: usize = 20_000;
 /// Deletions of one dispatch that each wait for a confirmation of their own.
 pub const MAX_HELD: usize = 64;
 
+/// Warnings of one dispatch. What goes beyond that is counted in the last of them.
+pub const MAX_WARNINGS: usize = 16;
+
 /// Data keys that come with one dispatch.
 pub const MAX_DATA_KEYS: usize = 2_000;
 

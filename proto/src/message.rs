@@ -96,6 +96,8 @@ pub struct Finished {
     pub found: Vec<FoundVariables>,
     /// Deletions that wait for a person's confirmation.
     pub held: Vec<Held>,
+    /// What somebody should look at though it did not fail.
+    pub warnings: Vec<String>,
 }
 
 /// Why a dispatch failed.

@@ -285,6 +285,7 @@ fn dispatch(attempt: i64, account: Option<ServiceAccount>, health: Vec<HealthExp
         drift: roadstead_model::DriftMode::Correct,
         observe: false,
         cluster_events: false,
+        warnings: Vec::new(),
         offline: roadstead_model::Offline::default(),
         guard: None,
         default_namespace: None,

@@ -266,6 +266,13 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
                     self.runner.outbox().confirm_drift(number);
                 }
             }
+            Outgoing::KeysChanged(key) => {
+                // An older hub tries again when it would have anyway.
+                if self.capabilities.has(Capability::KeyChanges) {
+                    let key = Some(key.into());
+                    self.send(agent_message::Body::KeysChanged(v1::KeysChanged { key }));
+                }
+            }
             Outgoing::Finished(finished) => {
                 let key = finished.key.clone();
                 let seq = self.send(agent_message::Body::Finished(fitting(finished)));

@@ -43,6 +43,7 @@ fn finished(attempt: i64) -> Finished {
         reads: vec![],
         found: vec![],
         held: vec![],
+        warnings: vec![],
     }
 }
 
@@ -147,6 +148,7 @@ async fn what_waits_is_told_together_and_again_in_the_next_session() {
         reads: vec![],
         found: vec![],
         held: vec![],
+        warnings: vec![],
     };
     outbox.finish(ended);
     outbox.begin_session();

@@ -25,6 +25,7 @@ use zeroize::Zeroizing;
 
 use super::work::{On, Record, Work, cancelled, failed};
 use crate::cluster::Cluster;
+use crate::key_secrets::KeySecret;
 use crate::keys::Entries;
 
 /// How long key services are asked for the data keys of one group.
@@ -107,8 +108,10 @@ impl<C: Cluster> Work<'_, C> {
             opened = work => opened.map_err(|_| cancelled(Stage::Finish, "decrypting objects"))?,
         };
         let (opened, warnings) = opened.map_err(|message| failed(Stage::Finish, message))?;
-        for Warning { object, field, problem } in warnings {
+        for warning in warnings {
+            let Warning { object, field, problem } = &warning;
             tracing::warn!(object, field, problem, "decrypted a file that may have been changed");
+            record.warnings.push(warning.to_string());
         }
         Ok(opened)
     }
@@ -121,15 +124,20 @@ impl<C: Cluster> Work<'_, C> {
         record: &mut Record,
     ) -> Result<Keys, Box<Failure>> {
         let Decrypt { namespace, secret, .. } = decrypt;
-        let from = VariablesFrom {
-            kind: VariablesKind::Secret,
-            name: secret.clone(),
-            optional: false,
-            on_hub: None,
-        };
+        let from =
+            VariablesFrom { kind: VariablesKind::Secret, name: secret.clone(), optional: true, on_hub: None };
         let about =
             |why: &str| format!("cannot decrypt with the keys of Secret '{namespace}/{secret}': {why}");
-        let found = self.look_up(on, namespace, &from, &about, record).await?.unwrap_or_default();
+        let found = self.look_up(on, namespace, &from, &about, record).await?;
+        let object = object_of(namespace, &from);
+        let version =
+            found.as_ref().map(|found| found["metadata"]["resourceVersion"].as_str().unwrap_or_default());
+        let account = on.dispatch.spec.service_account.as_ref();
+        record.key_secrets.push(KeySecret::read(&object, account, version));
+        let Some(found) = found else {
+            let failure = failed(Stage::Finish, about(&nowhere(namespace)));
+            return Err(Box::new(Failure { object: Some(object), ..*failure }));
+        };
         record.found.push(FoundVariables { kind: VariablesKind::Secret, name: secret.clone() });
         let data = found["data"].as_object().into_iter().flatten();
         let entry = |(name, value): (&String, &Value)| {
@@ -219,24 +227,31 @@ impl<C: Cluster> Work<'_, C> {
         about: &(dyn Fn(&str) -> String + Sync),
         record: &mut Record,
     ) -> Result<Option<Confidential>, Box<Failure>> {
-        let object = ObjectRef {
-            group: String::new(),
-            version: "v1".to_owned(),
-            kind: from.kind.as_str().to_owned(),
-            namespace: namespace.to_owned(),
-            name: from.name.clone(),
-        };
+        let object = object_of(namespace, from);
         let about = |why: String| {
             Box::new(Failure { object: Some(object.clone()), ..*failed(Stage::Finish, about(&why)) })
         };
         let found = self.read_as_allowed(on, &object, Stage::Finish, &about, record).await?;
         if found.is_none() && !from.optional {
-            return Err(about(format!(
-                "not found on the hub, nor in namespace '{namespace}' of the cluster"
-            )));
+            return Err(about(nowhere(namespace)));
         }
         Ok(found.map(Confidential::from))
     }
+}
+
+/// A ConfigMap or Secret of the cluster.
+fn object_of(namespace: &str, from: &VariablesFrom) -> ObjectRef {
+    ObjectRef {
+        group: String::new(),
+        version: "v1".to_owned(),
+        kind: from.kind.as_str().to_owned(),
+        namespace: namespace.to_owned(),
+        name: from.name.clone(),
+    }
+}
+
+fn nowhere(namespace: &str) -> String {
+    format!("not found on the hub, nor in namespace '{namespace}' of the cluster")
 }
 
 /// What there is to decrypt with.

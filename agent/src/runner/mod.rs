@@ -35,6 +35,7 @@ use crate::builds::{Builds, Kept};
 use crate::cluster::Cluster;
 use crate::health::{self, Healths};
 use crate::keep::{Content, Keep, MOST_KEPT, Packed, Record, Values, may_be_kept};
+use crate::key_secrets::{self, KeySecrets};
 use crate::keys::KeyServices;
 use crate::memory::BuildMemory;
 use crate::metrics::Load;
@@ -109,6 +110,7 @@ struct Inner<C> {
     healths: Arc<Healths>,
     keys: Arc<KeyServices>,
     keep: Arc<Keep>,
+    key_secrets: Arc<KeySecrets>,
     /// Of these appliers what is kept to watch by is made again in a while.
     kept_again: Mutex<HashSet<ApplierUid>>,
     stop: CancellationToken,
@@ -189,6 +191,7 @@ impl<C: Cluster> Runner<C> {
             healths,
             keys,
             keep,
+            key_secrets: Arc::default(),
             kept_again,
             stop,
             tasks,
@@ -225,7 +228,7 @@ impl<C: Cluster> Runner<C> {
 
     /// Watches what was applied, corrects what others change and tells how what was waited for is, until the runner stops.
     pub async fn tend(&self) {
-        let Inner { cluster, outbox, tended, healths, stop, tasks, .. } = &*self.inner;
+        let Inner { cluster, outbox, tended, healths, key_secrets, stop, tasks, .. } = &*self.inner;
         let correct = async {
             loop {
                 let due = tended.next().await;
@@ -261,6 +264,7 @@ impl<C: Cluster> Runner<C> {
             () = report_drift => {}
             () = watches::keep(cluster.clone(), Arc::clone(tended)) => {}
             () = health::watches::keep(cluster.clone(), Arc::clone(healths)) => {}
+            () = key_secrets::keep(cluster.clone(), Arc::clone(key_secrets), Arc::clone(outbox)) => {}
             () = correct => {}
         }
     }
@@ -293,6 +297,8 @@ impl<C: Cluster> Runner<C> {
             self.inner.healths.rest(applier);
         }
         self.inner.keep.forget(applier);
+        self.inner.key_secrets.forget(applier);
+        self.inner.outbox.keys_rest(applier);
     }
 
     /// Nothing is to be corrected before it is dispatched again.
@@ -300,6 +306,7 @@ impl<C: Cluster> Runner<C> {
         self.inner.tended.rest_all();
         self.inner.healths.rest_all();
         self.inner.keep.forget_all();
+        self.inner.key_secrets.forget_all();
     }
 
     /// Goes on with what an agent before this one has applied: it is looked at in a while, so that a hub that is there can say first what
@@ -499,8 +506,9 @@ impl<C: Cluster> Runner<C> {
     }
 
     fn work(&self) -> Work<'_, C> {
-        let Inner { cluster, outbox, builds, places, tended, healths, keys, keep, .. } = &*self.inner;
-        Work { outbox, builds, cluster, places, tended, healths, keys, keep }
+        let Inner { cluster, outbox, builds, places, tended, healths, keys, keep, key_secrets, .. } =
+            &*self.inner;
+        Work { outbox, builds, cluster, places, tended, healths, keys, keep, key_secrets }
     }
 
     /// What is owned that the hub does not know, as this is the first dispatch since its database was restored. That is told once: where the
@@ -710,6 +718,7 @@ fn never_began(dispatch: Dispatch) -> Finished {
         reads: Vec::new(),
         found: Vec::new(),
         held: Vec::new(),
+        warnings: Vec::new(),
     }
 }
 

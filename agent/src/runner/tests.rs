@@ -183,6 +183,7 @@ impl Cluster for Fake {
             inventory,
             timings: vec![StageTiming { stage: Stage::Apply, micros: 5 }],
             held: Vec::new(),
+            warnings: Vec::new(),
             error: None,
         }
     }
@@ -322,6 +323,7 @@ fn spec(steps: Vec<StepKind>) -> DispatchSpec {
         drift: roadstead_model::DriftMode::Correct,
         observe: false,
         cluster_events: false,
+        warnings: Vec::new(),
         offline: roadstead_model::Offline::default(),
         health: Vec::new(),
         guard: None,

@@ -12,7 +12,7 @@ use roadstead_apply::{Desired, Error, Event, HealthRules, IgnoreRules, Manifest,
 use roadstead_budget::Reservation;
 use roadstead_model::{
     Action, ApplierRef, ChangeSet, Digest, Dispatch, DispatchSpec, FoundVariables, GoDuration, Group, Held,
-    ObjectRef, OnImmutable, Position, ReadObject, ServiceAccount, Stage, StepKind, StepTiming,
+    ObjectRef, OnImmutable, Position, Purpose, ReadObject, ServiceAccount, Stage, StepKind, StepTiming,
 };
 use roadstead_places::Places;
 use roadstead_proto::limits::MAX_HELD;
@@ -24,6 +24,7 @@ use crate::builds::{BuildError, Builds, Unpacked};
 use crate::cluster::{Cluster, Until};
 use crate::health::Healths;
 use crate::keep::Keep;
+use crate::key_secrets::{KeySecret, KeySecrets};
 use crate::keys::KeyServices;
 use crate::outbox::Outbox;
 use crate::runner::guarding;
@@ -43,6 +44,7 @@ pub(super) struct Work<'a, C> {
     pub(super) healths: &'a Healths,
     pub(super) keys: &'a Arc<KeyServices>,
     pub(super) keep: &'a Keep,
+    pub(super) key_secrets: &'a KeySecrets,
 }
 
 /// What came of asking for a group's objects.
@@ -69,6 +71,10 @@ pub(super) struct Record {
     pub(super) claimed: Vec<ObjectRef>,
     /// Deletions that wait for a person's confirmation.
     pub(super) held: Vec<Held>,
+    /// Secrets of the cluster that hold keys, as they were read.
+    pub(super) key_secrets: Vec<KeySecret>,
+    /// What somebody should look at though it did not fail.
+    pub(super) warnings: Vec<String>,
     /// The cluster's own policy, and when it was read.
     pub(super) policy: Option<(Arc<Policy>, Instant)>,
     /// What is set aside for the group that is worked on.
@@ -203,7 +209,14 @@ impl<C: Cluster> Work<'_, C> {
         drop(turn);
         self.tell_of_changes(&on, &mut record).await;
         log(dispatch, began.elapsed(), &record, failure.as_deref());
-        let Record { change_set, inventory, timings, reads, mut found, mut held, policy, .. } = record;
+        if dispatch.spec.purpose == Purpose::Reconcile && !cancel.is_cancelled() {
+            let secrets = std::mem::take(&mut record.key_secrets);
+            if self.key_secrets.ended(&dispatch.key, secrets) {
+                outbox.keys_changed(dispatch.key.clone());
+            }
+        }
+        let Record { change_set, inventory, timings, reads, mut found, mut held, warnings, policy, .. } =
+            record;
         found.sort();
         found.dedup();
         // The rest waits like these, and is told once these are confirmed.
@@ -219,6 +232,7 @@ impl<C: Cluster> Work<'_, C> {
             reads,
             found,
             held,
+            warnings: roadstead_finish::first_warnings(warnings),
         };
         (finished, observed)
     }

@@ -55,6 +55,7 @@ fn last_of(value: &str, drift: DriftMode, offline: Offline) -> LastApplied {
         drift,
         observe: false,
         cluster_events: false,
+        warnings: Vec::new(),
         offline,
         default_namespace: None,
         service_account: None,

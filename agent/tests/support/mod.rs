@@ -258,6 +258,7 @@ pub fn spec(build: Digest, steps: Vec<StepKind>) -> DispatchSpec {
         drift: roadstead_model::DriftMode::Correct,
         observe: false,
         cluster_events: false,
+        warnings: Vec::new(),
         offline: roadstead_model::Offline::default(),
         health: Vec::new(),
         guard: None,

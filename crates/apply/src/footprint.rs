@@ -62,6 +62,12 @@ pub enum Standing {
 }
 
 impl Footprint {
+    /// The resource version, as a number; 0 where it is not a number.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
     /// Of an object, or of its metadata as a `PartialObjectMetadata` has them.
     #[must_use]
     pub fn of(object: &Value, key: &HashKey) -> Self {

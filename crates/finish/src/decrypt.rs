@@ -1,5 +1,7 @@
 //! From encrypted objects to plain ones, with marks at what was encrypted.
 
+use std::fmt;
+
 use roadstead_sops::{
     DataKeys, DecryptedObject, Limits, MacPolicy, WrappedKey, decrypt_object, object_metadata,
 };
@@ -7,6 +9,10 @@ use serde_json::Value;
 
 use crate::error::DecryptError;
 use crate::substitute::{Finished, named};
+
+/// How many warnings are told one by one, and bytes of each.
+const MAX_WARNINGS: usize = 5;
+const MAX_WARNING_BYTES: usize = 1024;
 
 /// What of an object's encryption is not as it should be, and was let pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +23,27 @@ pub struct Warning {
     pub field: String,
     /// What is wrong with its MAC.
     pub problem: String,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { object, field, problem } = self;
+        write!(f, "{object}, value '{field}': {problem}")
+    }
+}
+
+/// The first of what there is to warn of, each within its bound, and how many more there are: an Event and a condition are no list.
+#[must_use]
+pub fn first_warnings(mut warnings: Vec<String>) -> Vec<String> {
+    let more = warnings.len().saturating_sub(MAX_WARNINGS);
+    warnings.truncate(MAX_WARNINGS);
+    for warning in &mut warnings {
+        warning.truncate(warning.floor_char_boundary(MAX_WARNING_BYTES));
+    }
+    if more > 0 {
+        warnings.push(format!("and {more} more"));
+    }
+    warnings
 }
 
 /// Decrypts all objects, in their order. Those that are not encrypted are as they were. `mac` is for encrypted files in Secrets: the

@@ -26,7 +26,7 @@ mod substitute;
 mod template;
 mod variables;
 
-pub use decrypt::{Warning, decrypt, encrypted_secret, wrapped_keys};
+pub use decrypt::{Warning, decrypt, encrypted_secret, first_warnings, wrapped_keys};
 pub use error::{DecryptError, Error};
 pub use substitute::{Finished, Limits, Substitution, named};
 pub use variables::Variables;

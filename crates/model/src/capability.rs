@@ -24,6 +24,8 @@ pub enum Capability {
     /// A hub that can be told which objects differ from what was applied, and how, and what an agent does not do; an agent that reports
     /// drift in place of correcting it.
     DriftReports,
+    /// A hub that can be told that keys in the cluster have changed.
+    KeyChanges,
     /// An agent that applies several groups, and compares a dispatch with its digest.
     Groups,
     /// An agent that applies a group's objects in the order in which they are given.
@@ -64,7 +66,7 @@ pub enum Capability {
 
 impl Capability {
     /// All of them.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::RecreatedAndAdopted,
         Self::RefusedUpgrades,
         Self::Backlog,
@@ -72,6 +74,7 @@ impl Capability {
         Self::Corrections,
         Self::HealthAfterReady,
         Self::DriftReports,
+        Self::KeyChanges,
         Self::Groups,
         Self::AsGivenOrder,
         Self::HelmOrder,
@@ -103,6 +106,7 @@ impl Capability {
             Self::Corrections => "corrections",
             Self::HealthAfterReady => "health-after-ready",
             Self::DriftReports => "drift-reports",
+            Self::KeyChanges => "key-changes",
             Self::Groups => "groups",
             Self::AsGivenOrder => "as-given-order",
             Self::HelmOrder => "helm-order",
@@ -148,6 +152,7 @@ impl Capabilities {
                 Capability::Corrections,
                 Capability::HealthAfterReady,
                 Capability::DriftReports,
+                Capability::KeyChanges,
             ]
             .into(),
         )

@@ -59,6 +59,9 @@ pub struct DispatchSpec {
     /// What it changes is told by an Event in the cluster, too. Like `full`, not what is to be done.
     #[serde(default, skip_serializing_if = "is_default")]
     pub cluster_events: bool,
+    /// What of what it was rendered from somebody should look at: for the hub itself, which tells it with the result. It is not sent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// The namespace of the cluster for namespaced objects that name none; see [`DispatchSpec::default_namespace`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_namespace: Option<String>,
@@ -122,6 +125,7 @@ impl DispatchSpec {
             offline,
             observe: _,
             cluster_events: _,
+            warnings: _,
             default_namespace: _,
             service_account,
             timeout: _,
@@ -604,6 +608,7 @@ mod tests {
             drift: DriftMode::Correct,
             observe: false,
             cluster_events: false,
+            warnings: Vec::new(),
             offline: Offline::default(),
             health: Vec::new(),
             guard: None,
@@ -652,6 +657,7 @@ mod tests {
             default_namespace: Some("default".to_owned()),
             timeout: Duration::from_secs(1),
             cluster_events: true,
+            warnings: vec!["look at it".to_owned()],
             ..spec()
         };
         assert_eq!(same.digest(), digest);

@@ -66,6 +66,8 @@ reasons! {
     ArtifactFailed,
     /// Files of the source are not in its artifact.
     FilesLeftOut,
+    /// Files were decrypted though their MACs do not fit.
+    MacNotVerified,
     /// A source of an ArtifactGenerator has no usable artifact.
     SourceFetchFailed,
     /// Reconciliation is turned off by an annotation.

@@ -151,6 +151,12 @@ pub enum ValueProblem {
         "authentication failed: it was modified, moved from another place, or encrypted with another data key"
     )]
     NotAuthentic,
+    /// The same, where the data key comes of several shares: whose they are is not known any more.
+    #[error(
+        "authentication failed: it was modified, moved from another place, or encrypted with another data key. The data key was combined of \
+         the shares of {0} key groups: if no other value opens either, one of these shares is wrong, which does not show before"
+    )]
+    NotAuthenticByShares(usize),
     /// The key cannot be one.
     #[error("the data key has {0} bytes, which is not a valid AES key length")]
     KeyLength(usize),

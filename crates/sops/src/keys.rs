@@ -364,15 +364,15 @@ pub(crate) fn recover<P: KeyProvider + ?Sized>(
 ) -> (Vec<GroupResult>, Result<DataKey, NoDataKey>) {
     let mut shares = Vec::new();
     let mut groups = Vec::new();
-    for group in wrapped.groups() {
+    for (index, group) in wrapped.groups().iter().enumerate() {
         let (result, share) = try_group(group, provider);
-        shares.extend(share.map(|share| share.0));
+        shares.extend(share.map(|share| (index + 1, share.0)));
         groups.push(result);
     }
     let threshold = wrapped.threshold();
     let failed = |needed, shares| Err(NoDataKey { groups: groups.clone(), needed, shares });
     let key = if groups.len() == 1 {
-        shares.pop().map(DataKey).map_or_else(|| failed(1, None), Ok)
+        shares.pop().map(|(_, share)| DataKey(share)).map_or_else(|| failed(1, None), Ok)
     } else if shares.len() < threshold {
         failed(threshold.max(2), None)
     } else {

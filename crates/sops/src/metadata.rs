@@ -193,10 +193,11 @@ impl<'m> Fields<'m> {
             None => 0,
             Some(Value::Int(number)) => *number,
             Some(Value::Bool(flag)) => i64::from(*flag),
-            Some(Value::Float(number)) if (0.0..1e6).contains(number) => *number as i64,
+            // What is behind the point does not count.
+            Some(Value::Float(number)) => *number as i64,
             Some(Value::Text(text)) => match text.as_str() {
                 Some("") => 0,
-                text => text.and_then(|text| text.parse().ok()).ok_or_else(wrong)?,
+                text => text.and_then(number::integer).ok_or_else(wrong)?,
             },
             Some(_) => return Err(wrong()),
         };

@@ -165,6 +165,37 @@ fn scale(value: u128, exponent: i32) -> Option<f64> {
     number.is_finite().then_some(number)
 }
 
+/// An integer as `strconv.ParseInt` reads it with base 0: `0x`, `0o` and `0b` in either case, `0` alone for octal, and `_` between digits or
+/// behind a prefix.
+pub(crate) fn integer(text: &str) -> Option<i64> {
+    let (negative, unsigned) = match text.strip_prefix(['+', '-']) {
+        Some(rest) => (text.starts_with('-'), rest),
+        None => (false, text),
+    };
+    let (radix, digits) = match unsigned.as_bytes() {
+        [b'0', b'x' | b'X', ..] => (16, unsigned.get(2..)?),
+        [b'0', b'o' | b'O', ..] => (8, unsigned.get(2..)?),
+        [b'0', b'b' | b'B', ..] => (2, unsigned.get(2..)?),
+        [b'0', _, ..] => (8, unsigned.get(1..)?),
+        _ => (10, unsigned),
+    };
+    // A prefix is as good as a digit before an underscore.
+    let mut may_follow = radix != 10;
+    for byte in digits.bytes() {
+        if byte == b'_' && !may_follow {
+            return None;
+        }
+        may_follow = byte != b'_';
+    }
+    let digits = digits.replace('_', "");
+    // A sign is none of the digits.
+    if !may_follow || !digits.bytes().next()?.is_ascii_alphanumeric() {
+        return None;
+    }
+    let number = i128::from(u64::from_str_radix(&digits, radix).ok()?);
+    i64::try_from(if negative { -number } else { number }).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -224,6 +255,62 @@ mod tests {
             ["", "+nan", "1__0", "_1", "1_", "0x1p", "0x1", "1e", "1e400", "1.2.3", "in", " 1", "0x1p2000"]
         {
             assert_eq!(parse_float(text), None, "{text}");
+        }
+    }
+
+    /// What Go 1.26 says of each with `strconv.ParseInt(text, 0, 64)`.
+    #[test]
+    fn integers_as_go_reads_them() {
+        let read = [
+            ("2", 2),
+            ("+2", 2),
+            ("-1", -1),
+            ("0x2", 2),
+            ("0X2", 2),
+            ("0o2", 2),
+            ("0O2", 2),
+            ("0b10", 2),
+            ("0B10", 2),
+            ("02", 2),
+            ("1_0", 10),
+            ("0_2", 2),
+            ("0x_2", 2),
+            ("0b_1_0", 2),
+            ("0", 0),
+            ("00", 0),
+            ("-0x2", -2),
+            ("+0b1", 1),
+            ("9223372036854775807", i64::MAX),
+            ("-9223372036854775808", i64::MIN),
+        ];
+        for (text, number) in read {
+            assert_eq!(integer(text), Some(number), "{text}");
+        }
+        for text in [
+            "08",
+            "_1",
+            "1_",
+            "1__0",
+            "0x",
+            "9223372036854775808",
+            "18446744073709551616",
+            " 2",
+            "2 ",
+            "2.0",
+            "1e1",
+            "0x-2",
+            "",
+            "٢",
+            "0_",
+            "0__2",
+            "0o_",
+            "-",
+            "+",
+            "--2",
+            "0b2",
+            "0xg",
+        ] {
+            assert_eq!(integer(text), None, "{text}");
         }
     }
 }

@@ -4,39 +4,56 @@
 
 use zeroize::Zeroizing;
 
-/// Why shares give no secret.
+/// Why shares give no secret. Each is named by its key group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ShareError {
     /// Fewer than two.
     #[error("{0} of at least two shares were recovered")]
     TooFew(usize),
     /// One has no byte of a secret.
-    #[error("a share has {0} of at least two bytes")]
-    TooShort(usize),
+    #[error("the share of group {group} has {bytes} of at least two bytes")]
+    TooShort {
+        /// Whose it is.
+        group: usize,
+        /// How many it has.
+        bytes: usize,
+    },
     /// They are not shares of one secret.
-    #[error("the shares have {0} and {1} bytes, and should have the same length")]
-    Lengths(usize, usize),
+    #[error(
+        "the shares of groups {} and {} have {} and {} bytes, and should have the same length: one of them is wrong",
+        .one.0, .other.0, .one.1, .other.1
+    )]
+    Lengths {
+        /// A group and the bytes of its share.
+        one: (usize, usize),
+        /// The same of the one that differs.
+        other: (usize, usize),
+    },
     /// One is there twice, or is a copy.
-    #[error("two shares have the same number")]
-    Duplicate,
+    #[error("the shares of groups {0} and {1} have the same number: one of them is wrong, or a copy")]
+    Duplicate(usize, usize),
 }
 
+/// A share, with the number of the key group that it is of.
+pub(crate) type Share = (usize, Zeroizing<Vec<u8>>);
+
 /// Combines all shares that there are. A share too many does no harm; a wrong one gives a wrong secret.
-pub(crate) fn combine(shares: &[Zeroizing<Vec<u8>>]) -> Result<Zeroizing<Vec<u8>>, ShareError> {
-    let (Some(first), true) = (shares.first(), shares.len() > 1) else {
+pub(crate) fn combine(shares: &[Share]) -> Result<Zeroizing<Vec<u8>>, ShareError> {
+    let (Some((group, first)), true) = (shares.first(), shares.len() > 1) else {
         return Err(ShareError::TooFew(shares.len()));
     };
-    if first.len() < 2 {
-        return Err(ShareError::TooShort(first.len()));
-    }
-    let mut points = Vec::with_capacity(shares.len());
-    for share in shares {
+    let one = (*group, first.len());
+    let mut points: Vec<(u8, &[u8])> = Vec::with_capacity(shares.len());
+    for (group, share) in shares {
         if share.len() != first.len() {
-            return Err(ShareError::Lengths(first.len(), share.len()));
+            return Err(ShareError::Lengths { one, other: (*group, share.len()) });
         }
-        let Some((x, ys)) = share.split_last() else { return Err(ShareError::TooShort(0)) };
-        if points.iter().any(|(other, _)| other == x) {
-            return Err(ShareError::Duplicate);
+        let Some((x, ys)) = share.split_last().filter(|(_, ys)| !ys.is_empty()) else {
+            return Err(ShareError::TooShort { group: *group, bytes: share.len() });
+        };
+        if let Some(same) = points.iter().position(|(other, _)| other == x) {
+            let of = shares.get(same).map_or(*group, |(of, _)| *of);
+            return Err(ShareError::Duplicate(of, *group));
         }
         points.push((*x, ys));
     }
@@ -105,7 +122,7 @@ mod tests {
                 Zeroizing::new(bytes)
             };
             let count = u8::try_from(degree).unwrap() + 1 + more;
-            let shares: Vec<_> = (1..=count).map(share).collect();
+            let shares: Vec<_> = (1..=count).map(|x| (usize::from(x), share(x))).collect();
             prop_assert_eq!(combine(&shares).unwrap().to_vec(), secret);
         }
 
@@ -117,19 +134,21 @@ mod tests {
 
     #[test]
     fn what_gives_no_secret() {
-        let shares =
-            |bytes: &[&[u8]]| bytes.iter().map(|share| Zeroizing::new(share.to_vec())).collect::<Vec<_>>();
+        let shares = |bytes: &[&[u8]]| -> Vec<Share> {
+            bytes.iter().enumerate().map(|(at, share)| (at + 3, Zeroizing::new(share.to_vec()))).collect()
+        };
         assert_eq!(combine(&[]), Err(ShareError::TooFew(0)));
         assert_eq!(combine(&shares(&[&[1, 2]])), Err(ShareError::TooFew(1)));
-        assert_eq!(combine(&shares(&[&[1], &[2]])), Err(ShareError::TooShort(1)));
-        assert_eq!(combine(&shares(&[&[1, 1], &[2, 2, 2]])), Err(ShareError::Lengths(2, 3)));
-        assert_eq!(combine(&shares(&[&[1, 1], &[2, 1]])), Err(ShareError::Duplicate));
+        assert_eq!(combine(&shares(&[&[1], &[2]])), Err(ShareError::TooShort { group: 3, bytes: 1 }));
+        let lengths = ShareError::Lengths { one: (3, 2), other: (5, 3) };
+        assert_eq!(combine(&shares(&[&[1, 1], &[2, 2], &[3, 3, 3]])), Err(lengths));
+        assert_eq!(combine(&shares(&[&[1, 1], &[2, 2], &[2, 1]])), Err(ShareError::Duplicate(3, 5)));
     }
 
     /// The number zero is the secret itself, as in Vault's own code.
     #[test]
     fn share_zero() {
-        let shares = [Zeroizing::new(vec![7, 0]), Zeroizing::new(vec![99, 5])];
+        let shares = [(1, Zeroizing::new(vec![7, 0])), (2, Zeroizing::new(vec![99, 5]))];
         assert_eq!(combine(&shares).unwrap().as_slice(), [7]);
     }
 }

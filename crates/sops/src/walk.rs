@@ -38,9 +38,20 @@ pub(crate) fn decrypt(
     }
     for document in documents {
         walk.document += 1;
-        walk.map(document, false)?;
+        walk.map(document, false).map_err(|error| by_shares(error, metadata))?;
     }
     Ok(compare(walk.hash, metadata, key))
+}
+
+/// Says of a value that does not open where else the reason may be.
+fn by_shares(error: Error, metadata: &Metadata) -> Error {
+    let groups = metadata.wrapped().groups().len();
+    match error {
+        Error::Value { place, problem: ValueProblem::NotAuthentic } if groups > 1 => {
+            Error::Value { place, problem: ValueProblem::NotAuthenticByShares(groups) }
+        }
+        other => other,
+    }
 }
 
 fn compare(hash: Context, metadata: &Metadata, key: &DataKey) -> Result<(), MacProblem> {

@@ -169,6 +169,91 @@ fn groups_are_combined() {
     assert_eq!(yaml(&with(&lost, 0), MacPolicy::Verify).unwrap_err().class(), Class::NoKey);
 }
 
+/// A wrong share is named where it shows, by its group; where it makes another key, the value that does not open tells of it.
+#[test]
+fn a_wrong_share_is_told() {
+    let file = |shares: &[&[u8]]| {
+        let entry = |share: &&[u8]| {
+            format!("        - age:\n            - recipient: r\n              enc: {}\n", known(share))
+        };
+        format!(
+            "a: {}\nsops:\n    key_groups:\n{}    shamir_threshold: 2\n    lastmodified: \"{MODIFIED}\"\n    mac: {}\n",
+            seal("x", "a:", "str"),
+            shares.iter().map(entry).collect::<String>(),
+            mac(&["x"])
+        )
+    };
+    // A constant polynomial: each share is the key itself, and its number.
+    let share = |number: u8| [&KEY[..], &[number]].concat();
+    let (one, two, three) = (share(1), share(2), share(3));
+    assert_eq!(yaml(&file(&[&one, &two, &three]), MacPolicy::Verify).unwrap(), "a: x\n");
+    let mut flipped = share(2);
+    flipped[5] ^= 1;
+    let copy = share(1);
+    for (shares, class, says) in [
+        ([&one, &two, &copy], Class::NoKey, "the shares of groups 1 and 3 have the same number"),
+        ([&one, &vec![2; 17], &three], Class::NoKey, "the shares of groups 1 and 2 have 33 and 17 bytes"),
+        ([&one, &flipped, &three], Class::Value, "combined of the shares of 3 key groups"),
+    ] {
+        let error = yaml(&file(&shares.map(Vec::as_slice)), MacPolicy::Verify).unwrap_err();
+        assert_eq!(error.class(), class, "{error}");
+        assert!(error.to_string().contains(says), "{error}");
+    }
+}
+
+/// What stands as text in flat metadata is read as Go reads it.
+#[test]
+fn thresholds_in_flat_metadata() {
+    let groups: String = [(0, 1), (1, 2)]
+        .map(|(group, number): (usize, u8)| {
+            let share = known(&[&KEY[..], &[number]].concat());
+            format!("sops_key_groups__list_{group}__map_age__list_0__map_enc={share}\n")
+        })
+        .concat();
+    let file = |threshold: &str| {
+        let (value, mac) = (seal("x", "a:", "str"), mac(&["x"]));
+        format!(
+            "a={value}\n{groups}sops_shamir_threshold={threshold}\nsops_lastmodified={MODIFIED}\nsops_mac={mac}\n"
+        )
+    };
+    let opened = |threshold: &str| decrypt(file(threshold).as_bytes(), &Options::new(Format::Dotenv), &Known);
+    for two in ["2", "0x2", "0o2", "0b1_0", "02", "+2", "-1", ""] {
+        assert_eq!(opened(two).unwrap().bytes.as_slice(), b"a=x\n", "{two}");
+    }
+    for three in ["3", "0x3", "0b11"] {
+        let error = opened(three).unwrap_err().to_string();
+        assert!(error.contains("2 of 2 key groups opened, 3 are needed"), "{three}: {error}");
+    }
+    for wrong in ["two", "08", "2.0", " 2", "1__0"] {
+        let error = opened(wrong).unwrap_err().to_string();
+        assert!(error.contains("shamir_threshold is not a number"), "{wrong}: {error}");
+    }
+}
+
+/// A fuzzer starts from files that open, so that it comes to what is behind their data keys.
+#[test]
+fn what_is_fuzzed_starts_from_files_that_open() {
+    struct Any;
+    impl KeyProvider for Any {
+        fn unwrap(&self, _: &MasterKey) -> Result<Option<DataKey>, KeyError> {
+            Ok(Some(DataKey::new(Zeroizing::new(KEY.to_vec()))))
+        }
+    }
+    let formats = [Format::Yaml, Format::Json, Format::Dotenv, Format::Ini, Format::Binary];
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/sops_file");
+    let mut read = std::collections::BTreeSet::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let bytes = std::fs::read(&path).unwrap();
+        let choice = usize::from(bytes[0]);
+        let options = Options { output: formats[choice / 5], ..Options::new(formats[choice % 5]) };
+        let opened = decrypt(&bytes[1..], &options, &Any);
+        assert!(opened.is_ok(), "{}: {}", path.display(), opened.unwrap_err());
+        read.insert(choice % 5);
+    }
+    assert_eq!(read.len(), formats.len(), "one of each format");
+}
+
 #[test]
 fn data_keys_that_someone_else_unwrapped() {
     let file = format!("a: {}\n{}", seal("x", "a:", "str"), metadata(&["x"]));

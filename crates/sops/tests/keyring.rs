@@ -78,6 +78,30 @@ fn openpgp_keys() {
     assert!(ring.unwrap(&pgp(text("openpgp/key.asc"))).is_err());
 }
 
+/// As GnuPG has it, and so Flux: what was encrypted to a key can be read with it, whatever became of the key since.
+#[test]
+fn openpgp_keys_that_expired_or_were_revoked() {
+    for name in ["expired", "revoked"] {
+        let mut ring = KeyRing::default();
+        assert_eq!(ring.add("key.asc", &bytes(&format!("openpgp/{name}.asc"))), Ok(true), "{name}");
+        assert!(opened(ring.unwrap(&pgp(text(&format!("openpgp/to-{name}.asc"))))), "{name}");
+    }
+}
+
+/// A key that GnuPG made and rPGP cannot use is named, and keeps no other from being found.
+#[test]
+fn openpgp_keys_of_brainpool_curves() {
+    let mut ring = KeyRing::default();
+    assert_eq!(ring.add("brainpool.asc", &bytes("openpgp/brainpool.asc")), Ok(true));
+    let message = pgp(text("openpgp/to-brainpool.asc"));
+    let error = ring.unwrap(&message).unwrap_err().to_string();
+    assert!(error.to_lowercase().contains("brainpool"), "{error}");
+    assert_eq!(ring.add("key.asc", &bytes("openpgp/key.asc")), Ok(true));
+    assert!(opened(ring.unwrap(&pgp(text("openpgp/compressed.asc")))));
+    let error = ring.unwrap(&message).unwrap_err().to_string();
+    assert!(error.to_lowercase().contains("brainpool"), "{error}");
+}
+
 /// RSA keys are used by aws-lc, which takes neither short nor very long ones.
 #[test]
 fn openpgp_rsa_keys() {

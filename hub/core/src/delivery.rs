@@ -24,6 +24,7 @@ pub(crate) mod seen;
 mod situation;
 mod traces;
 mod transfer;
+mod unverified;
 mod variables;
 
 use std::sync::{Arc, Mutex};

@@ -44,6 +44,7 @@ pub(crate) fn finished(finished: Finished) -> DispatchResult {
         reads: finished.reads,
         found: finished.found,
         held: finished.held,
+        warnings: finished.warnings,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Appliers whose agent watches all that they applied and sees it stand.
 
 use jiff::Timestamp;
-use roadstead_model::{ApplierUid, ClusterUid, SessionId};
+use roadstead_model::{ApplierUid, ClusterUid, DispatchKey, SessionId};
 use uuid::Uuid;
 
 use crate::time::to_sql;
@@ -17,6 +17,9 @@ pub enum TendedState {
     /// It did until its session ended, then.
     UntilSessionEnded(Timestamp),
 }
+
+/// What an attempt was rendered by whose keys in its cluster have changed since. It names no object of the hub, so it is never as it was.
+const CLUSTER_KEYS: &str = "cluster-keys";
 
 impl Tx {
     /// Records what the agent of a cluster tends from now on, and what it does not any more. Gives those of the latter that it tended
@@ -55,6 +58,35 @@ impl Tx {
         .await
         .map_err(StoreError::query("record what an agent tends"))?;
         Ok(ended.into_iter().map(ApplierUid).collect())
+    }
+
+    /// Records that keys of the cluster are others than those that an attempt decrypted by: from now on it counts as rendered by what has
+    /// changed. False where that is known, where another attempt was made since, or where the session is not the cluster's newest.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn note_keys_changed(
+        &mut self,
+        cluster: ClusterUid,
+        session: SessionId,
+        key: &DispatchKey,
+    ) -> Result<bool, StoreError> {
+        let noted = sqlx::query(
+            "UPDATE reconciliation r SET rendered_by = coalesce(r.rendered_by, '{}') || jsonb_build_object($5::text, '')
+             WHERE r.applier = $1 AND r.attempt = $2 AND r.cluster_uid = $3 AND r.finished_at IS NOT NULL
+               AND NOT coalesce(r.rendered_by, '{}') ? $5
+               AND NOT EXISTS (SELECT FROM reconciliation n WHERE n.applier = $1 AND n.attempt > $2)
+               AND EXISTS (SELECT FROM agent_session WHERE cluster_uid = $3 AND session = $4 AND disconnected_at IS NULL)",
+        )
+        .bind(key.applier.0)
+        .bind(key.attempt.0)
+        .bind(cluster.0)
+        .bind(session.0)
+        .bind(CLUSTER_KEYS)
+        .execute(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("record that keys of a cluster have changed"))?;
+        Ok(noted.rows_affected() > 0)
     }
 
     /// The session of a cluster's agent has ended, or another one `begins`: it is not known to tend anything. An agent that comes back has

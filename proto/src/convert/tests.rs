@@ -91,6 +91,7 @@ fn spec(groups: Vec<Group>, steps: Vec<Step>) -> DispatchSpec {
         drift: roadstead_model::DriftMode::Correct,
         observe: false,
         cluster_events: false,
+        warnings: Vec::new(),
         offline: roadstead_model::Offline::default(),
         health: Vec::new(),
         guard: Some(Guard { max_deletions: Some(7), confirmed: vec![Digest::of(b"it")], ..Guard::default() }),
@@ -251,6 +252,7 @@ fn what_an_agent_says_comes_back_as_it_was() {
             objects: vec![backend()],
             total: 3,
         }],
+        warnings: vec!["Secret/dev/token, value 'a.json': MAC mismatch".to_owned()],
     };
     assert_eq!(Finished::try_from(v1::Finished::from(finished.clone())), Ok(finished));
     let health =

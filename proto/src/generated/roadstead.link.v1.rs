@@ -7,7 +7,7 @@ pub struct AgentMessage {
     pub ack: u64,
     #[prost(
         oneof = "agent_message::Body",
-        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 25, 26, 27"
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 25, 26, 27, 28"
     )]
     pub body: ::core::option::Option<agent_message::Body>,
 }
@@ -61,6 +61,9 @@ pub mod agent_message {
         /// each session begins with one that has nothing to say
         #[prost(message, tag = "27")]
         AgentState(super::AgentState),
+        /// said again in each session until the applier's next dispatch
+        #[prost(message, tag = "28")]
+        KeysChanged(super::KeysChanged),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -708,6 +711,9 @@ pub struct Finished {
     /// deletions that wait
     #[prost(message, repeated, tag = "8")]
     pub held: ::prost::alloc::vec::Vec<Held>,
+    /// what somebody should look at though it did not fail; each fit for an Event
+    #[prost(string, repeated, tag = "9")]
+    pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// Deletions that wait for a person's confirmation.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -829,6 +835,12 @@ pub struct DriftedObject {
     /// why it cannot be corrected
     #[prost(string, tag = "7")]
     pub message: ::prost::alloc::string::String,
+}
+/// The Secret of the cluster by whose keys this dispatch decrypted, or which it did not find, is another one since.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct KeysChanged {
+    #[prost(message, optional, tag = "1")]
+    pub key: ::core::option::Option<DispatchKey>,
 }
 /// Which appliers the agent tends from now on, and which it does not any more. It tends one of which it watches all that was
 /// applied and sees it stand as it was applied: nothing has to be asked about it.

@@ -21,7 +21,7 @@ pub(crate) struct Keys {
 
 /// An age key: what files are encrypted to, and what decrypts them.
 pub(crate) struct AgeKey {
-    recipient: String,
+    pub(crate) recipient: String,
     pub(crate) identity: String,
 }
 
@@ -68,7 +68,7 @@ impl Keys {
     }
 
     /// Encrypts a file by the real sops.
-    fn encrypt(&self, name: &str, text: &str, args: &[&str]) -> Result<String> {
+    pub(crate) fn encrypt(&self, name: &str, text: &str, args: &[&str]) -> Result<String> {
         std::fs::write(self.folder.join(name), text)?;
         let args = [args, &["--encrypt", name]].concat();
         self.run(clients()?.join("bin/sops"), &args)
@@ -91,14 +91,14 @@ pub(crate) fn secret(namespace: &str, name: &str, key: &str, value: &str) -> Str
 }
 
 /// A Kustomization `app` that Git has in a namespace of its own: what it names in the cluster is looked up there.
-fn at_home(namespace: &str, more: &[&str], path: &str) -> String {
+pub(crate) fn at_home(namespace: &str, more: &[&str], path: &str) -> String {
     let annotation =
         format!("  name: app\n  annotations: {{fleet.roadstead.dev/git-namespace: {namespace}}}\n");
     kustomization("app", "app", path, more).replacen("  name: app\n", &annotation, 1)
 }
 
 /// Waits until a Secret of the cluster has this value.
-async fn has(fleet: &Fleet, namespace: &str, name: &str, key: &str, value: &str) -> Result<()> {
+pub(crate) async fn has(fleet: &Fleet, namespace: &str, name: &str, key: &str, value: &str) -> Result<()> {
     eventually(&format!("Secret {name} has its value"), PATIENCE, || async {
         let object = fleet.cluster.kubectl().get(&["secret", name, "--namespace", namespace]).await?;
         ensure!(
@@ -116,7 +116,7 @@ async fn tail(fleet: &Fleet, name: &str) -> String {
     format!("{:?}", fleet.condition(&format!("kustomization/{name}"), "Ready").await)
 }
 
-async fn lookups(fleet: &Fleet, name: &str) -> Result<Value> {
+pub(crate) async fn lookups(fleet: &Fleet, name: &str) -> Result<Value> {
     Ok(fleet.get(&format!("kustomization/{name}")).await?["status"]["lookups"].clone())
 }
 

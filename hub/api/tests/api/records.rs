@@ -172,6 +172,7 @@ async fn a_dispatch_that_somebody_wrote_into_the_database_is_not_sent() -> Resul
         drift: roadstead_model::DriftMode::Correct,
         observe: false,
         cluster_events: false,
+        warnings: Vec::new(),
         offline: roadstead_model::Offline::default(),
         health: Vec::new(),
         guard: None,

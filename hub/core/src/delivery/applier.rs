@@ -199,8 +199,13 @@ impl Inputs<'_> {
 pub(crate) enum Render {
     /// It goes on once it has these too.
     Needs(Vec<Need>),
-    /// The groups, in their order.
-    Rendered(Vec<Objects>),
+    /// It is done.
+    Rendered {
+        /// The groups, in their order.
+        groups: Vec<Objects>,
+        /// What of its inputs somebody should look at though it is rendered: named, and without what was decrypted.
+        warnings: Vec<String>,
+    },
     /// Its source does not have what is to be rendered; why.
     NotInSource(String),
 }

@@ -367,6 +367,13 @@ impl Builds {
         self.sealed.get(group)
     }
 
+    /// What of its inputs somebody should look at. Only inputs that the hub decrypted have any, and what is made of those is in memory for as
+    /// long as it counts as built.
+    pub(super) fn warnings(&self, build: &CachedBuild) -> Vec<String> {
+        let mut sealed = build.groups.iter().filter(|group| group.sealed);
+        sealed.find_map(|group| self.sealed.warnings(group.objects)).unwrap_or_default()
+    }
+
     /// Whether a sealed build may be made again: one that was tried a moment ago may not.
     pub(super) fn may_make_again(&self, group: Digest) -> bool {
         self.sealed.may_make(group, Instant::now())
@@ -380,14 +387,14 @@ impl Builds {
         sealed: bool,
         asked: bool,
     ) -> Result<CachedBuild, HubError> {
-        let Rendered { groups, children, reads } = rendered;
+        let Rendered { groups, children, reads, warnings } = rendered;
         let now = self.clock.now();
         let (mut cached, mut labels) = (Vec::with_capacity(groups.len()), Vec::with_capacity(groups.len()));
         let mut objects = 0;
         for group in groups {
             if sealed {
                 self.store.put_name(group.digest, now).await?;
-                self.sealed.put(group.digest, group.packed);
+                self.sealed.put(group.digest, group.packed, warnings.clone());
             } else {
                 let at_rest = if group.secret { AtRest::Sealed } else { AtRest::Plain };
                 self.store.put_blob(group.digest, &group.packed, at_rest, now).await?;

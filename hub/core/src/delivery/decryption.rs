@@ -5,6 +5,7 @@
 //! cluster. A master key of the hub's stays here: what an agent is sent are the data keys of its build's objects, joined with a
 //! dispatch when it is sent and stored nowhere.
 
+mod changed;
 mod holder;
 mod services;
 
@@ -405,8 +406,12 @@ impl Decryption {
     }
 }
 
-/// Decrypts objects that go to the hub. The error is for the applier's condition.
-pub(super) fn decrypt_children(children: Vec<Value>, keys: &ChildKeys) -> Result<Vec<Finished>, String> {
+/// Decrypts objects that go to the hub; with them goes what has a MAC that does not fit. The error is for the applier's condition.
+pub(super) fn decrypt_children(
+    children: Vec<Value>,
+    keys: &ChildKeys,
+) -> Result<(Vec<Finished>, Vec<String>), String> {
+    let all_verified = |children| (children, Vec::new());
     let is_encrypted = |object: &Value| {
         object.get("sops").is_some()
             || roadstead_finish::wrapped_keys(object).map_or(true, |keys| !keys.is_empty())
@@ -414,20 +419,22 @@ pub(super) fn decrypt_children(children: Vec<Value>, keys: &ChildKeys) -> Result
     match keys {
         // Nothing of the hub can use it; what is wrong with it, the cluster says.
         ChildKeys::None => {
-            Ok(children.into_iter().filter(|object| !is_encrypted(object)).map(Finished::from).collect())
+            let plain = children.into_iter().filter(|object| !is_encrypted(object));
+            Ok(all_verified(plain.map(Finished::from).collect()))
         }
         ChildKeys::Held { keys, known, by, lenient } => {
             let mac = if *lenient { MacPolicy::Warn } else { MacPolicy::Verify };
             let until = Instant::now() + UNWRAPPING;
             let opened = roadstead_finish::decrypt(children, mac, &AskedOnce { keys, known, by, until });
-            opened.map(|(opened, _)| opened).map_err(|error| error.to_string())
+            let (opened, warnings) = opened.map_err(|error| error.to_string())?;
+            Ok((opened, warnings.iter().map(ToString::to_string).collect()))
         }
         ChildKeys::Elsewhere(why) => match children.iter().find(|object| is_encrypted(object)) {
             Some(object) => Err(format!(
                 "{} is encrypted and goes to the hub, where what this build deploys there refers to it, and the hub has no keys for it: {why}",
                 named(object)
             )),
-            None => Ok(children.into_iter().map(Finished::from).collect()),
+            None => Ok(all_verified(children.into_iter().map(Finished::from).collect())),
         },
     }
 }

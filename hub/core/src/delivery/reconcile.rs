@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use roadstead_api::kustomization::DeletionPolicy;
 use roadstead_api::{AnyApplier, ApplierStatus, ConditionStatus, annotated};
+use roadstead_finish::first_warnings;
 use roadstead_hub_plan::{AgentLink, Decision, Target, Turns, decide};
 use roadstead_hub_store::{AttemptInputs, CachedBuild, Outcome, Stored, Tx};
 use roadstead_model::{
@@ -27,6 +28,8 @@ use crate::delivery::render::{self, Rendered, Rendering};
 use crate::delivery::results::AgentOf;
 use crate::delivery::seen::{ReconcileTarget, SeenApplier, Sight};
 use crate::delivery::traces::{self, Ended};
+use crate::delivery::unverified;
+use crate::delivery::variables::FinishedChildren;
 use crate::objects::conditions::{self, RECONCILING, SUSPENDED};
 use crate::objects::events::{self, DeniedChild};
 use crate::objects::status::WrittenStatus;
@@ -333,10 +336,14 @@ impl Delivery {
             Ok(children) => children.unwrap_or_default(),
             Err(error) => return Err(HubError::Internal(format!("a stored build is not readable: {error}"))),
         };
-        let children = match self.finish_children(seen, &dispatch.groups, keys, given, children).await? {
-            Ok(children) => children,
+        let finished = match self.finish_children(seen, &dispatch.groups, keys, given, children).await? {
+            Ok(finished) => finished,
             Err(message) => return self.failed(seen, &target, Failed::to_build(message), now).await,
         };
+        let FinishedChildren { children, unverified } = finished;
+        let mut warnings = self.builds.warnings(&built);
+        warnings.extend(unverified);
+        let dispatch = DispatchSpec { warnings: first_warnings(warnings), ..dispatch };
         let applied = self.apply_children(seen, &target.revision, children).await?;
         let AppliedChildren { mut changes, failure, denied } = match applied {
             Continue(applied) => applied,
@@ -395,7 +402,7 @@ impl Delivery {
         now: Timestamp,
     ) -> Result<Option<Timestamp>, HubError> {
         let revision = attempt.revision.as_ref().map_or_else(String::new, ToString::to_string);
-        let applied = format!("Applied revision: {revision}");
+        let applied = unverified::applied(&revision, unverified::still(&seen.status()));
         let told = format!("{applied}; it is the same as before, and nothing was sent to the cluster");
         let mut tx = self.store.begin().await?;
         let Some(mut stored) = seen.unchanged(&mut tx).await? else { return Ok(Some(now)) };

@@ -21,6 +21,7 @@ use crate::delivery::holds::Waits;
 use crate::delivery::reconcile::{GRACE, set_ready, write_status};
 use crate::delivery::situation::is_held;
 use crate::delivery::traces::{self, Ended};
+use crate::delivery::unverified;
 use crate::delivery::variables::lookups;
 use crate::objects::conditions::{self, READY};
 use crate::objects::events;
@@ -54,6 +55,8 @@ pub struct DispatchResult {
     pub found: Vec<FoundVariables>,
     /// Deletions that wait for a person's confirmation.
     pub held: Vec<Held>,
+    /// What somebody should look at though it did not fail.
+    pub warnings: Vec<String>,
 }
 
 /// Why a dispatch failed.
@@ -284,7 +287,9 @@ impl Delivery {
         // Always the object first, then its reconciliation: two units of work that touch both cannot lock each other.
         let Some(mut stored) = tx.get_by_uid(key.applier.into()).await? else { return Ok(()) };
         let timings = labelled(&result.timings, &spec);
-        let outcome = Outcome { health, timings, ..outcome(result, &inputs, &spec) };
+        let unverified =
+            if inputs.kind == AttemptKind::Apply { unverified::told(&spec, result) } else { None };
+        let outcome = Outcome { health, timings, ..outcome(result, &inputs, &spec, unverified.as_deref()) };
         let closed =
             tx.finish_reconciliation(key.applier, key.attempt, session.cluster, &outcome, now).await?;
         let Some(Closed { change_set, wanted, .. }) = closed else { return Ok(()) };
@@ -350,6 +355,9 @@ impl Delivery {
         .await?;
         if inputs.kind != AttemptKind::Read {
             events::on_changes(&mut tx, &stored, &change_set, now).await?;
+        }
+        if let Some(unverified) = &unverified {
+            unverified::note(&mut tx, &stored, unverified, now).await?;
         }
         // As Flux tells it: of what was changed and has become healthy.
         if let Some(passed) = passed.filter(|_| change_set.iter().any(wrote)) {
@@ -451,6 +459,7 @@ impl Delivery {
             reads: Vec::new(),
             found: Vec::new(),
             held: Vec::new(),
+            warnings: Vec::new(),
         };
         self.dispatch_finished(session, &result).await
     }
@@ -471,7 +480,12 @@ fn misread(result: &DispatchResult, spec: &DispatchSpec) -> Option<DispatchFailu
     (!whole).then_some(DispatchFailure { step: None, reason, message, cancelled: false })
 }
 
-fn outcome(result: &DispatchResult, inputs: &AttemptInputs, spec: &DispatchSpec) -> Outcome {
+fn outcome(
+    result: &DispatchResult,
+    inputs: &AttemptInputs,
+    spec: &DispatchSpec,
+    unverified: Option<&str>,
+) -> Outcome {
     let deletes = inputs.kind == AttemptKind::Delete;
     let (reason, message) = match &result.failure {
         Some(failure) if deletes && failure.reason != Reason::DeletionHeld => {
@@ -487,7 +501,7 @@ fn outcome(result: &DispatchResult, inputs: &AttemptInputs, spec: &DispatchSpec)
         }
         None => {
             let revision = inputs.revision.as_ref().map_or_else(String::new, ToString::to_string);
-            (Reason::ReconciliationSucceeded, format!("Applied revision: {revision}"))
+            (Reason::ReconciliationSucceeded, unverified::applied(&revision, unverified))
         }
     };
     Outcome {

@@ -205,6 +205,7 @@ impl SeenApplier {
             offline: self.offline,
             observe: false,
             cluster_events: self.cluster_events,
+            warnings: Vec::new(),
             health: Vec::new(),
             guard: None,
             default_namespace: self.standing.default_namespace.clone(),

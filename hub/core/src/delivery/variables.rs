@@ -34,6 +34,13 @@ const CHILDREN: Limits = Limits { bytes: 16 << 20, memory: 32 << 20, work: 20_00
 /// Why variables cannot be had, for the applier's condition.
 pub(super) type Refused = (Reason, String);
 
+/// Objects that go to the hub, decrypted and with their variables.
+pub(super) struct FinishedChildren {
+    pub(super) children: Vec<Value>,
+    /// What was decrypted though its MAC does not fit.
+    pub(super) unverified: Vec<String>,
+}
+
 impl Delivery {
     /// Says of each group which of its variables the hub has, and gives those. Which objects were looked for goes to `by`: when one of
     /// them changes, or comes to be, the applier is reconciled again.
@@ -131,10 +138,10 @@ impl Delivery {
         keys: ChildKeys,
         given: Vec<GivenVariables>,
         children: Vec<Value>,
-    ) -> Result<Result<Vec<Value>, String>, HubError> {
+    ) -> Result<Result<FinishedChildren, String>, HubError> {
         let substitute = groups.iter().find_map(|group| group.substitute.clone());
         if children.is_empty() {
-            return Ok(Ok(children));
+            return Ok(Ok(FinishedChildren { children, unverified: Vec::new() }));
         }
         let namespace = seen.stored.namespace.clone();
         let Ok(_one_of_few) = self.finishing.acquire().await else {
@@ -142,11 +149,12 @@ impl Delivery {
         };
         // It can take seconds, which those that serve requests do not have.
         let work = tokio::task::spawn_blocking(move || {
-            let children = decrypt_children(children, &keys)?;
-            match substitute {
-                Some(substitute) => finished(&substitute, &given, children, &namespace),
-                None => without_secrets(children),
-            }
+            let (children, unverified) = decrypt_children(children, &keys)?;
+            let children = match substitute {
+                Some(substitute) => finished(&substitute, &given, children, &namespace)?,
+                None => without_secrets(children)?,
+            };
+            Ok(FinishedChildren { children, unverified })
         });
         work.await
             .map_err(|error| HubError::Internal(format!("what goes to the hub was not finished: {error}")))

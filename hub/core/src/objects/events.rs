@@ -83,6 +83,21 @@ pub(crate) async fn warn(
     write(tx, about, None, (WARNING, reason.as_str(), message), Level::Info, now).await.map(drop)
 }
 
+/// The same of something that may go on: where the Event is still there, it is counted, and Alerts hear nothing.
+pub(crate) async fn warn_once(
+    tx: &mut Tx,
+    about: &Stored,
+    reason: Reason,
+    message: &str,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let (namespace, name) = (namespace(about), name(about, WARNING, reason.as_str(), message));
+    match tx.get(KindId::Event, namespace, &name).await? {
+        Some(before) => count(tx, before, now).await,
+        None => warn(tx, about, reason, message, now).await,
+    }
+}
+
 /// Notes what a condition says now: that it is met ends failures of which this condition told, and nothing else does. Gives whether the
 /// Event is new.
 pub(crate) async fn note_condition(
@@ -104,7 +119,7 @@ async fn write(
     severity: Level,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
-    let namespace = if about.namespace.is_empty() { DEFAULT_NAMESPACE } else { about.namespace.as_str() };
+    let namespace = namespace(about);
     // Nothing new may come into a namespace that is being emptied.
     if tx.hold_namespace(namespace).await? != HeldNamespace::Open {
         return Ok(false);
@@ -149,13 +164,24 @@ async fn write(
         return Ok(true);
     }
     let Some(before) = tx.get(KindId::Event, namespace, &name).await? else { return Ok(false) };
+    count(tx, before, now).await?;
+    Ok(false)
+}
+
+/// Says of an Event that it has happened again.
+async fn count(tx: &mut Tx, before: Stored, now: Timestamp) -> Result<(), StoreError> {
     let mut again = before.clone();
     let count = before.object["count"].as_i64().unwrap_or(1).saturating_add(1);
     again.object["count"] = count.into();
     again.object["lastTimestamp"] = Time(now).to_string().into();
     managers::note_hub(Some(&before), &mut again, now);
     tx.put(again).await?;
-    Ok(false)
+    Ok(())
+}
+
+/// Where the events of an object are.
+fn namespace(about: &Stored) -> &str {
+    if about.namespace.is_empty() { DEFAULT_NAMESPACE } else { about.namespace.as_str() }
 }
 
 /// An object of a build that its applier may not write on the hub.

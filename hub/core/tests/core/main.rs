@@ -6,6 +6,7 @@ mod github_app;
 mod hooks;
 mod includes;
 mod layouts;
+mod macs;
 mod notify;
 mod pace;
 mod pull_secrets;

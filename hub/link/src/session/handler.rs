@@ -130,6 +130,10 @@ impl Handler {
                 }
                 Err(error) => self.not_understood(None, "drift_report", &error),
             },
+            Some(Body::KeysChanged(changed)) => match roadstead_proto::convert::key("key", changed.key) {
+                Ok(key) => silence(self.hub.delivery.keys_changed(&self.session, &key).await),
+                Err(error) => self.not_understood(None, "keys_changed", &error),
+            },
             Some(Body::AgentState(state)) => match AgentState::try_from(state) {
                 Ok(state) => {
                     let state = convert::state(state);

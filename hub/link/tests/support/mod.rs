@@ -313,6 +313,7 @@ pub(crate) fn spec_of(name: &str, build: Digest) -> DispatchSpec {
         drift: roadstead_model::DriftMode::Correct,
         observe: false,
         cluster_events: false,
+        warnings: Vec::new(),
         offline: roadstead_model::Offline::default(),
         health: Vec::new(),
         guard: None,

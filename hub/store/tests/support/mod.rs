@@ -19,6 +19,7 @@ pub(crate) fn dispatch(name: &str, build: Digest) -> DispatchSpec {
         drift: DriftMode::Correct,
         observe: false,
         cluster_events: false,
+        warnings: Vec::new(),
         offline: Offline::default(),
         health: Vec::new(),
         guard: None,

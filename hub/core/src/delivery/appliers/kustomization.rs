@@ -93,12 +93,14 @@ impl Applier for Kustomizations {
             Ok(build.objects.iter().map(roadstead_kustomize::Object::to_json).collect::<Vec<_>>())
         };
         let encrypted = if decrypts { encrypted_inputs(*tree, &path) } else { Vec::new() };
+        let mut warnings = Vec::new();
         let built = if encrypted.is_empty() {
             build(*tree)
         } else {
             let need = inputs::need(*tree, &encrypted)?;
             let Some(given) = inputs.find(&need) else { return Ok(Render::Needs(vec![need])) };
-            let opened = Opened::new(*tree, &encrypted, given)?;
+            let mut opened = Opened::new(*tree, &encrypted, given)?;
+            warnings = std::mem::take(&mut opened.warnings);
             opened
                 .with_tree(*tree, build)
                 .and_then(|objects| opened.exposed(&objects).map_or(Ok(objects), Err))
@@ -108,8 +110,8 @@ impl Applier for Kustomizations {
         if !wanted.is_empty() {
             return Ok(Render::Needs(wanted));
         }
-        let objects = built?;
-        Ok(Render::Rendered(vec![Objects { label: String::new(), objects }]))
+        let groups = vec![Objects { label: String::new(), objects: built? }];
+        Ok(Render::Rendered { groups, warnings })
     }
 
     fn steps(

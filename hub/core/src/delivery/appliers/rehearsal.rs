@@ -86,14 +86,15 @@ impl Applier for Rehearsals {
         let mut last = build(*second, "")?;
         last.push(made);
         let twice = spec.fault == Some(RehearsalFault::Twice);
-        Ok(Render::Rendered(vec![
+        let groups = vec![
             Objects { label: "first".to_owned(), objects: build(*first, "first")? },
             Objects { label: "check".to_owned(), objects: build(*first, "hook")? },
             Objects {
                 label: "second".to_owned(),
                 objects: if twice { build(*first, "first")? } else { last },
             },
-        ]))
+        ];
+        Ok(Render::Rendered { groups, warnings: Vec::new() })
     }
 
     fn steps(
@@ -131,7 +132,7 @@ fn fault(spec: &RehearsalSpec, inputs: &Inputs<'_>) -> Option<Result<Render, Str
     match spec.fault? {
         RehearsalFault::Fail => Some(Err("it was told to fail".to_owned())),
         RehearsalFault::Panic => panic!("it was told to panic"),
-        RehearsalFault::Nothing => Some(Ok(Render::Rendered(Vec::new()))),
+        RehearsalFault::Nothing => Some(Ok(Render::Rendered { groups: Vec::new(), warnings: Vec::new() })),
         RehearsalFault::Endless => {
             Some(Ok(Render::Needs(vec![need(format!("round-{}", inputs.given.len()))])))
         }

@@ -8,6 +8,7 @@ use bytes::{Buf as _, Bytes};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use roadstead_api::KindId;
+use roadstead_finish::first_warnings;
 use roadstead_kustomize::{Fetched, FileTree, MemoryTree, Recorder, RemoteUrl, TreePath};
 use roadstead_model::{Digest, Hasher, chain};
 use roadstead_sources::{Entry, TreeLimits, unpack_from};
@@ -103,6 +104,8 @@ enum Head {
         groups: Vec<GroupHead>,
         children: Option<usize>,
         reads: Option<ReadsHead>,
+        #[serde(default)]
+        warnings: Vec<String>,
     },
 }
 
@@ -144,6 +147,8 @@ pub(super) struct Rendered {
     pub(super) children: Option<Bytes>,
     /// What it read of its artifacts; none where that is not known, or not to be.
     pub(super) reads: Option<WhatWasRead>,
+    /// What of its inputs somebody should look at.
+    pub(super) warnings: Vec<String>,
 }
 
 /// A group, packed.
@@ -190,13 +195,14 @@ impl Builder {
         match applier.render(&order.recipe, &inputs)? {
             Render::Needs(needs) => Ok(Made::Needs(needs)),
             Render::NotInSource(why) => Ok(Made::NotInSource(why)),
-            Render::Rendered(groups) => {
+            Render::Rendered { groups, warnings } => {
                 let secret = order.given.iter().any(Given::is_secret);
                 let rendered = pack(groups, &order.stays, secret, order.salt.as_deref())?;
                 drop(trees);
                 // What is sealed is not stored, and what it was read from not either.
                 let reads = if order.salt.is_none() { reads::pack(recorders, &kept) } else { None };
-                Ok(Made::Rendered(Rendered { reads, ..rendered }))
+                let warnings = first_warnings(warnings);
+                Ok(Made::Rendered(Rendered { reads, warnings, ..rendered }))
             }
         }
     }
@@ -334,7 +340,7 @@ fn pack(
     }
     let text = |error: serde_json::Error| error.to_string();
     let children = (!children.is_empty()).then(|| serde_json::to_vec(&children)).transpose().map_err(text)?;
-    Ok(Rendered { groups: packed, children: children.map(Bytes::from), reads: None })
+    Ok(Rendered { groups: packed, children: children.map(Bytes::from), reads: None, warnings: Vec::new() })
 }
 
 /// Packs a group, for which `left` bytes are left.
@@ -402,7 +408,7 @@ fn encode(made: Result<Made, String>) -> Vec<u8> {
         Err(why) => Head::Refused(why),
         Ok(Made::NotInSource(why)) => Head::NotInSource(why),
         Ok(Made::Needs(needs)) => Head::Needs(needs),
-        Ok(Made::Rendered(Rendered { groups, children, reads })) => {
+        Ok(Made::Rendered(Rendered { groups, children, reads, warnings })) => {
             let sized = children.as_ref().map(Bytes::len);
             let groups = groups.into_iter().map(|group| {
                 let Packed { label, digest, objects, secret, labels, packed, wrapped_keys } = group;
@@ -419,7 +425,7 @@ fn encode(made: Result<Made, String>) -> Vec<u8> {
                 parts.push(packed);
                 head
             });
-            Head::Rendered { groups, children: sized, reads: read }
+            Head::Rendered { groups, children: sized, reads: read, warnings }
         }
     };
     // Texts, numbers and flags: they always become JSON.
@@ -446,14 +452,14 @@ pub(super) fn decode(mut rest: Bytes) -> Result<Result<Made, String>, &'static s
     }
     let head = take(&mut rest, length).ok_or("its head is cut short")?;
     let head = serde_json::from_slice(&head).map_err(|_| "its head is not readable")?;
-    let (heads, children, reads) = match head {
+    let (heads, children, reads, warnings) = match head {
         Head::Refused(why) => return Ok(Err(why)),
         Head::NotInSource(why) => return Ok(Ok(Made::NotInSource(why))),
         Head::Needs(needs) if needs.is_empty() || needs.len() > MAX_NEEDS => {
             return Err("it asks for nothing, or for too much");
         }
         Head::Needs(needs) => return Ok(Ok(Made::Needs(needs))),
-        Head::Rendered { groups, children, reads } => (groups, children, reads),
+        Head::Rendered { groups, children, reads, warnings } => (groups, children, reads, warnings),
     };
     if heads.is_empty() || heads.len() > MAX_GROUPS {
         return Err("it has no groups, or too many");
@@ -492,7 +498,8 @@ pub(super) fn decode(mut rest: Bytes) -> Result<Result<Made, String>, &'static s
     if !rest.is_empty() {
         return Err("it goes on behind its end");
     }
-    Ok(Ok(Made::Rendered(Rendered { groups, children, reads })))
+    let warnings = first_warnings(warnings);
+    Ok(Ok(Made::Rendered(Rendered { groups, children, reads, warnings })))
 }
 
 /// The next bytes, which stay where they are; none where there are not so many.
@@ -544,7 +551,12 @@ mod tests {
     fn rendered() -> Rendered {
         let groups = vec![group(br#"[{"kind":"ConfigMap"}]"#), group(b"[]")];
         let reads = WhatWasRead { answers: Digest::of(b"answers"), packed: Bytes::from_static(b"reads") };
-        Rendered { groups, children: Some(Bytes::from_static(b"[1]")), reads: Some(reads) }
+        Rendered {
+            groups,
+            children: Some(Bytes::from_static(b"[1]")),
+            reads: Some(reads),
+            warnings: vec!["look".to_owned()],
+        }
     }
 
     fn back(made: Result<Made, String>) -> Result<Result<Made, String>, &'static str> {
@@ -586,7 +598,7 @@ mod tests {
         io::copy(&mut io::repeat(0).take(MAX_BYTES as u64 + 1), &mut bomb).unwrap();
         let bomb = Bytes::from(bomb.finish().unwrap());
         let groups = vec![Packed { packed: bomb, ..group(b"[]") }];
-        let rendered = Rendered { groups, children: None, reads: None };
+        let rendered = Rendered { groups, children: None, reads: None, warnings: Vec::new() };
         assert!(back(Ok(Made::Rendered(rendered))).is_err());
         // One that asks for nothing would be asked again and again.
         assert!(back(Ok(Made::Needs(Vec::new()))).is_err());

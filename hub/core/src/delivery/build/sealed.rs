@@ -16,33 +16,47 @@ const PAUSE: Duration = Duration::from_secs(30);
 /// Of how many that is known.
 const MOST_TRIED: usize = 1_000;
 
+/// A packed group.
+struct Held {
+    digest: Digest,
+    packed: Bytes,
+    /// What of its inputs somebody should look at.
+    warnings: Vec<String>,
+}
+
 #[derive(Default)]
 pub(super) struct SealedBuilds {
     /// Packed groups, least recently used first.
-    held: Mutex<VecDeque<(Digest, Bytes)>>,
+    held: Mutex<VecDeque<Held>>,
     /// Which were asked for and not there, and when, the oldest first.
     tried: Mutex<VecDeque<(Digest, Instant)>>,
 }
 
 impl SealedBuilds {
-    pub(super) fn put(&self, digest: Digest, packed: Bytes) {
+    pub(super) fn put(&self, digest: Digest, packed: Bytes, warnings: Vec<String>) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.retain(|(other, _)| *other != digest);
-        held.push_back((digest, packed));
-        let mut bytes: usize = held.iter().map(|(_, packed)| packed.len()).sum();
+        held.retain(|other| other.digest != digest);
+        held.push_back(Held { digest, packed, warnings });
+        let mut bytes: usize = held.iter().map(|one| one.packed.len()).sum();
         while bytes > MAX_BYTES {
-            let Some((_, dropped)) = held.pop_front() else { break };
-            bytes -= dropped.len();
+            let Some(dropped) = held.pop_front() else { break };
+            bytes -= dropped.packed.len();
         }
     }
 
     pub(super) fn get(&self, digest: Digest) -> Option<Bytes> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = held.iter().position(|(other, _)| *other == digest)?;
+        let at = held.iter().position(|other| other.digest == digest)?;
         let found = held.remove(at)?;
-        let packed = found.1.clone();
+        let packed = found.packed.clone();
         held.push_back(found);
         Some(packed)
+    }
+
+    /// What of the inputs of one somebody should look at; none where it is not there.
+    pub(super) fn warnings(&self, digest: Digest) -> Option<Vec<String>> {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(held.iter().find(|one| one.digest == digest)?.warnings.clone())
     }
 
     /// Whether one may be made that is not there. From now on it may not for a while.
@@ -66,7 +80,7 @@ mod tests {
         let sealed = SealedBuilds::default();
         let digest = |index: usize| Digest::of(&[u8::try_from(index).expect("small")]);
         for index in 0..4 {
-            sealed.put(digest(index), Bytes::from(vec![0; MAX_BYTES / 3]));
+            sealed.put(digest(index), Bytes::from(vec![0; MAX_BYTES / 3]), Vec::new());
             assert!(sealed.get(digest(0)).is_some(), "at {index}");
         }
         assert!(sealed.get(digest(1)).is_none() && sealed.get(digest(3)).is_some());

@@ -164,6 +164,8 @@ pub(super) struct Opened {
     files: BTreeMap<TreePath, Zeroizing<Vec<u8>>>,
     /// Texts that stand in them and not in the encrypted files.
     words: Vec<Zeroizing<String>>,
+    /// Which of them have MACs that do not fit, and why.
+    pub(super) warnings: Vec<String>,
 }
 
 impl Opened {
@@ -182,12 +184,16 @@ impl Opened {
             let key = BASE64.decode(key.as_bytes()).map_err(|error| error.to_string())?;
             keys.insert(*digest.as_bytes(), DataKey::new(Zeroizing::new(key)));
         }
-        let mut opened = Self { files: BTreeMap::new(), words: Vec::new() };
+        let mut opened = Self { files: BTreeMap::new(), words: Vec::new(), warnings: Vec::new() };
         for input in inputs {
             let bytes = tree.read(&input.path, MAX_INPUT_BYTES).map_err(|error| input.failed(&error))?;
             let mut options = roadstead_sops::Options::new(input.format);
             options.mac = if given.lenient { MacPolicy::Warn } else { MacPolicy::Verify };
             let file = decrypt(&bytes, &options, &keys).map_err(|error| input.failed(&error))?;
+            if let Some(problem) = file.warning {
+                let EncryptedInput { path, used_by, .. } = input;
+                opened.warnings.push(format!("{path}, which {used_by} reads: {problem}"));
+            }
             opened.add_words(&bytes, &file.bytes);
             opened.files.insert(input.path.clone(), file.bytes);
         }

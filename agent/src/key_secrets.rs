@@ -1,0 +1,266 @@
+//! Secrets of the cluster that dispatches were decrypted by, or were to be: watched, so that the hub hears when one of them has changed, and
+//! reconciles again what it is for.
+//!
+//! Each is watched by its name and as the account that read it; of its content nothing is asked for. Where that account may not watch it,
+//! or there are too many of them, the hub's next attempt reads it again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use roadstead_apply::{Scope, Sight};
+use roadstead_model::{ApplierUid, DispatchKey, ObjectRef, ServiceAccount};
+use tokio::sync::Notify;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{Instant, sleep};
+
+use crate::cluster::Cluster;
+use crate::outbox::Outbox;
+use crate::tend::Watch;
+
+/// How many Secrets are watched at once.
+const MAX_WATCHES: usize = 64;
+
+/// One that may not be watched is tried again after so long: rights change.
+const FORBIDDEN_FOR: Duration = Duration::from_secs(300);
+
+/// How often it is looked whether others are to be watched where nothing says so, and how long it is waited for more.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+const GATHER: Duration = Duration::from_millis(100);
+
+/// In which version a Secret was; none: it was not there.
+type Version = Option<u64>;
+
+/// A Secret that a dispatch read, as it was then.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KeySecret {
+    watch: Watch,
+    version: Version,
+}
+
+impl KeySecret {
+    /// The Secret that this account read; `version` is its resource version, as it says it.
+    pub(crate) fn read(object: &ObjectRef, account: Option<&ServiceAccount>, version: Option<&str>) -> Self {
+        let scope = Arc::new(Scope::named(object, "secrets").only(&object.name));
+        let version = version.map(|version| version.parse().unwrap_or_default());
+        Self { watch: Watch { account: account.cloned(), scope }, version }
+    }
+}
+
+/// The Secrets of all dispatches.
+#[derive(Debug, Default)]
+pub(crate) struct KeySecrets {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    read: BTreeMap<ApplierUid, Read>,
+    /// How each that is watched was seen last.
+    seen: BTreeMap<Watch, Version>,
+    forbidden: BTreeMap<Watch, Instant>,
+}
+
+/// What the newest dispatch of an applier read.
+#[derive(Debug)]
+struct Read {
+    key: DispatchKey,
+    secrets: Vec<KeySecret>,
+    /// Its hub was told that one of them is another one now: once for each dispatch.
+    is_told: bool,
+}
+
+impl KeySecrets {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A dispatch has ended that read these. Says whether one of them was seen to change since.
+    pub(crate) fn ended(&self, key: &DispatchKey, secrets: Vec<KeySecret>) -> bool {
+        let mut state = self.state();
+        // A watch may lag behind what was read: only what is newer counts.
+        let is_newer = |one: &KeySecret| state.seen.get(&one.watch).is_some_and(|seen| *seen > one.version);
+        let is_told = secrets.iter().any(is_newer);
+        let before = if secrets.is_empty() {
+            state.read.remove(&key.applier)
+        } else {
+            state.read.insert(key.applier, Read { key: key.clone(), secrets: secrets.clone(), is_told })
+        };
+        drop(state);
+        if before.map(|before| before.secrets).unwrap_or_default() != secrets {
+            self.changed.notify_one();
+        }
+        is_told
+    }
+
+    /// Nobody wants to hear of this applier's Secrets.
+    pub(crate) fn forget(&self, applier: ApplierUid) {
+        if self.state().read.remove(&applier).is_some() {
+            self.changed.notify_one();
+        }
+    }
+
+    /// The same of all.
+    pub(crate) fn forget_all(&self) {
+        self.state().read.clear();
+        self.changed.notify_one();
+    }
+
+    /// A Secret is so now. Gives the dispatches that read another version of it, as far as the hub was not told yet.
+    fn seen(&self, watch: &Watch, version: Version) -> Vec<DispatchKey> {
+        let mut state = self.state();
+        state.seen.insert(watch.clone(), version);
+        let is_other = |one: &KeySecret| {
+            one.watch == *watch && (version > one.version || version.is_none() && one.version.is_some())
+        };
+        let mut changed = Vec::new();
+        for read in state.read.values_mut().filter(|read| !read.is_told) {
+            if read.secrets.iter().any(is_other) {
+                read.is_told = true;
+                changed.push(read.key.clone());
+            }
+        }
+        changed
+    }
+
+    fn forbidden(&self, watch: &Watch, now: Instant) {
+        let mut state = self.state();
+        state.seen.remove(watch);
+        state.forbidden.insert(watch.clone(), now + FORBIDDEN_FOR);
+    }
+
+    /// The Secrets that are to be watched.
+    fn wanted(&self, now: Instant) -> BTreeSet<Watch> {
+        let mut state = self.state();
+        let State { read, seen, forbidden } = &mut *state;
+        let mut wanted: BTreeSet<Watch> =
+            read.values().flat_map(|read| &read.secrets).map(|one| one.watch.clone()).collect();
+        forbidden.retain(|watch, until| *until > now && wanted.contains(watch));
+        wanted.retain(|watch| !forbidden.contains_key(watch));
+        seen.retain(|watch, _| wanted.contains(watch));
+        wanted
+    }
+}
+
+/// Watches them for as long as it runs.
+pub(crate) async fn keep<C: Cluster>(cluster: C, secrets: Arc<KeySecrets>, outbox: Arc<Outbox>) {
+    let mut open: BTreeMap<Watch, AbortHandle> = BTreeMap::new();
+    let mut tasks = JoinSet::new();
+    loop {
+        let wanted = secrets.wanted(Instant::now());
+        open.retain(|watch, task| {
+            let stays = wanted.contains(watch) && !task.is_finished();
+            if !stays {
+                task.abort();
+            }
+            stays
+        });
+        for watch in wanted {
+            if open.len() >= MAX_WATCHES {
+                tracing::warn!(
+                    "not all Secrets with keys are watched: there would be more than {MAX_WATCHES} watches"
+                );
+                break;
+            }
+            let mut begin = |watch: &Watch| {
+                let (secrets, outbox) = (Arc::clone(&secrets), Arc::clone(&outbox));
+                tasks.spawn(one(cluster.clone(), secrets, outbox, watch.clone()))
+            };
+            open.entry(watch.clone()).or_insert_with(|| begin(&watch));
+        }
+        tokio::select! {
+            () = async { secrets.changed.notified().await; sleep(GATHER).await } => {}
+            Some(_) = tasks.join_next() => {}
+            () = sleep(LOOK_EVERY) => {}
+        }
+    }
+}
+
+/// Watches one until that is not allowed.
+async fn one<C: Cluster>(cluster: C, secrets: Arc<KeySecrets>, outbox: Arc<Outbox>, watch: Watch) {
+    let cluster = cluster.acting_as(watch.account.as_ref());
+    let mut tell = |sight: Sight| {
+        let version = match sight {
+            Sight::Listed(_, footprint) | Sight::Seen(_, footprint) => Some(footprint.version()),
+            Sight::Gone(_) => None,
+            Sight::Complete { all, .. } if all.is_empty() => None,
+            Sight::Complete { .. } | Sight::Lost | Sight::Resumed => return,
+        };
+        for key in secrets.seen(&watch, version) {
+            outbox.keys_changed(key);
+        }
+    };
+    let why = cluster.watch_owned(&watch.scope, &mut tell).await;
+    let account = watch.account.as_ref().map(|account| format!("{}/{}", account.namespace, account.name));
+    tracing::info!(
+        scope = %watch.scope, account, why = why.as_str(),
+        "a change of these keys is not seen before the next reconciliation: they cannot be watched"
+    );
+    secrets.forbidden(&watch, Instant::now());
+}
+
+#[cfg(test)]
+mod tests {
+    use roadstead_model::{Attempt, Generation, HubEpoch};
+
+    use super::*;
+
+    fn key(applier: u128, attempt: i64) -> DispatchKey {
+        DispatchKey {
+            epoch: HubEpoch(1),
+            applier: ApplierUid(uuid::Uuid::from_u128(applier)),
+            generation: Generation(1),
+            attempt: Attempt(attempt),
+            digest: None,
+        }
+    }
+
+    fn secret(name: &str, version: Option<&str>) -> KeySecret {
+        let object = ObjectRef {
+            group: String::new(),
+            version: "v1".to_owned(),
+            kind: "Secret".to_owned(),
+            namespace: "apps".to_owned(),
+            name: name.to_owned(),
+        };
+        KeySecret::read(&object, None, version)
+    }
+
+    #[test]
+    fn a_changed_secret_is_told_once_for_each_dispatch() {
+        let secrets = KeySecrets::default();
+        let watch = secret("keys", None).watch;
+        assert!(!secrets.ended(&key(1, 1), vec![secret("keys", Some("5"))]));
+        assert!(!secrets.ended(&key(2, 1), vec![secret("other", Some("5"))]));
+        assert_eq!(secrets.wanted(Instant::now()).len(), 2);
+        // As it was read; and what was before that, of which a watch tells late.
+        assert!(secrets.seen(&watch, Some(5)).is_empty());
+        assert!(secrets.seen(&watch, Some(4)).is_empty());
+        assert_eq!(secrets.seen(&watch, Some(6)), [key(1, 1)]);
+        assert!(secrets.seen(&watch, Some(7)).is_empty());
+        // The next dispatch read it before its last change.
+        assert!(secrets.ended(&key(1, 2), vec![secret("keys", Some("6"))]));
+        assert!(!secrets.ended(&key(1, 3), vec![secret("keys", Some("7"))]));
+        assert_eq!(secrets.seen(&watch, None), [key(1, 3)]);
+        // One that is not there may come to be.
+        assert!(!secrets.ended(&key(1, 4), vec![secret("keys", None)]));
+        assert!(secrets.seen(&watch, None).is_empty());
+        assert_eq!(secrets.seen(&watch, Some(9)), [key(1, 4)]);
+    }
+
+    #[test]
+    fn what_is_not_read_any_more_is_not_watched() {
+        let secrets = KeySecrets::default();
+        let (now, watch) = (Instant::now(), secret("keys", None).watch);
+        secrets.ended(&key(1, 1), vec![secret("keys", Some("5"))]);
+        secrets.forbidden(&watch, now);
+        assert!(secrets.wanted(now).is_empty());
+        assert_eq!(secrets.wanted(now + FORBIDDEN_FOR).len(), 1);
+        secrets.ended(&key(1, 2), Vec::new());
+        assert!(secrets.wanted(now + FORBIDDEN_FOR).is_empty());
+        secrets.ended(&key(1, 3), vec![secret("keys", Some("5"))]);
+        secrets.forget(key(1, 1).applier);
+        assert!(secrets.wanted(now).is_empty());
+    }
+}

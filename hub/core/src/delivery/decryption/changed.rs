@@ -1,0 +1,28 @@
+//! Keys of a cluster that have changed, as its agent tells.
+
+use roadstead_model::{DispatchKey, Queue};
+
+use crate::HubError;
+use crate::clusters::Session;
+use crate::delivery::Delivery;
+
+impl Delivery {
+    /// Notes that the keys of its cluster by which an attempt decrypted, or which it did not find, are others since: like a changed object of
+    /// the hub that it was rendered by, that leads to another attempt. Nothing comes of it where a newer one was made already.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn keys_changed(&self, session: &Session, key: &DispatchKey) -> Result<(), HubError> {
+        let mut tx = self.store.begin().await?;
+        if !tx.note_keys_changed(session.cluster, session.id, key).await? {
+            return Ok(());
+        }
+        tx.enqueue(Queue::Applier, &[key.applier.into()]).await?;
+        tx.commit().await?;
+        tracing::info!(
+            applier = %key.applier, cluster = session.name, attempt = key.attempt.0,
+            "keys in the cluster have changed: what is decrypted by them is reconciled again"
+        );
+        Ok(())
+    }
+}
