@@ -13,23 +13,74 @@ use super::{impersonated, shorten};
 const TOLD_APART: usize = 2_048;
 /// Of these, one user's: whoever is refused chooses what he is refused, and hides nobody else by that.
 const OF_ONE_USER: usize = 64;
+/// Of these, those of all users that one stands behind: whom somebody is taken for is his choice, and the accounts of a namespace are made by
+/// whoever may.
+const OF_ONE_BEHIND: usize = 256;
+/// So many are counted by who is behind them.
+const BEHIND: usize = 2 * TOLD_APART;
 /// Said of what is beyond what is told apart.
 const TOO_MANY: &str = "refused, too many to be recorded one by one";
+/// How the users begin that service accounts are; the namespace and the name follow.
+const ACCOUNT: &str = "system:serviceaccount:";
+
 /// What was refused since it was written down last, and how often.
 #[derive(Default)]
 pub(super) struct Refusals(Mutex<Counted>);
 
 #[derive(Default)]
 struct Counted {
+    /// By who is behind them.
+    behind: BTreeMap<String, Behind>,
+    /// How many are told apart.
+    known: usize,
+    /// There is no room, and of nobody more than one is told apart.
+    is_even: bool,
+    /// What could not be written the last time.
+    unwritten: Vec<AuditEntry>,
+    /// Of those for whom there is no room by themselves.
+    others: u64,
+}
+
+/// What those were refused behind whom is one.
+#[derive(Default)]
+struct Behind {
     /// By user, who that really is and as what, verb, group, kind, namespace, name, why and from where.
     known: BTreeMap<[String; 10], (AuditEntry, u64)>,
     /// By user: how many of these are theirs.
     of_users: BTreeMap<String, usize>,
-    /// What could not be written the last time.
-    unwritten: Vec<AuditEntry>,
-    /// By user: what is beyond what is told apart of one.
-    more: BTreeMap<String, u64>,
-    others: u64,
+    /// What is beyond what is told apart.
+    more: u64,
+}
+
+impl Behind {
+    fn has_room(&self, user: &str) -> bool {
+        self.known.len() < OF_ONE_BEHIND
+            && self.of_users.get(user).is_none_or(|of_user| *of_user < OF_ONE_USER)
+    }
+
+    /// Has one that is told apart be counted only.
+    fn give_way(&mut self) {
+        if let Some((_, (entry, times))) = self.known.pop_last() {
+            self.more += times;
+            if let Some(of_user) = self.of_users.get_mut(&entry.username) {
+                *of_user -= 1;
+            }
+        }
+    }
+}
+
+impl Counted {
+    /// Makes room for the first refusal of somebody: of those of whom most is told apart one gives way, unless of none there is more than one.
+    fn make_room(&mut self) {
+        let most = self.behind.values_mut().max_by_key(|behind| behind.known.len());
+        match most.filter(|most| most.known.len() > 1) {
+            Some(most) => {
+                most.give_way();
+                self.known -= 1;
+            }
+            None => self.is_even = true,
+        }
+    }
 }
 
 impl Refusals {
@@ -41,25 +92,31 @@ impl Refusals {
         let (from, taken) = (&origin.address, impersonated::key(&entry));
         let key = [username, impersonator, &taken, verb, group, kind, namespace, name, detail, from]
             .map(Clone::clone);
+        let who = who_is_behind(&entry);
         // A panic while it is held leaves the counts whole.
         let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let counted = &mut *counted;
-        let of_user = counted.of_users.get(&entry.username).copied().unwrap_or(0);
-        let is_full = counted.known.len() >= TOLD_APART || of_user >= OF_ONE_USER;
-        match counted.known.entry(key) {
+        let has_none = match counted.behind.get(&who) {
+            Some(behind) => behind.known.is_empty(),
+            None if counted.behind.len() >= BEHIND => {
+                counted.others += 1;
+                return;
+            }
+            None => true,
+        };
+        if has_none && counted.known >= TOLD_APART && !counted.is_even {
+            counted.make_room();
+        }
+        let behind = counted.behind.entry(who).or_default();
+        let has_room = counted.known < TOLD_APART && behind.has_room(&entry.username);
+        match behind.known.entry(key) {
             Entry::Occupied(mut known) => known.get_mut().1 += 1,
-            Entry::Vacant(place) if !is_full => {
-                counted.of_users.insert(entry.username.clone(), of_user + 1);
+            Entry::Vacant(place) if has_room => {
+                *behind.of_users.entry(entry.username.clone()).or_default() += 1;
                 place.insert((entry, 1));
+                counted.known += 1;
             }
-            Entry::Vacant(_) => {
-                let has_room = counted.more.len() < TOLD_APART;
-                match counted.more.entry(entry.username) {
-                    Entry::Occupied(mut more) => *more.get_mut() += 1,
-                    Entry::Vacant(place) if has_room => drop(place.insert(1)),
-                    Entry::Vacant(_) => counted.others += 1,
-                }
-            }
+            Entry::Vacant(_) => behind.more += 1,
         }
     }
 
@@ -73,19 +130,21 @@ impl Refusals {
     pub(super) fn take(&self) -> Vec<AuditEntry> {
         let counted = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         let mut entries = counted.unwritten;
-        entries.extend(
-            counted.known.into_values().map(|(entry, times)| AuditEntry {
+        for (username, behind) in counted.behind {
+            entries.extend(behind.known.into_values().map(|(entry, times)| AuditEntry {
                 times: i64::try_from(times).unwrap_or(i64::MAX),
                 ..entry
-            }),
-        );
-        entries.extend(counted.more.into_iter().map(|(username, times)| AuditEntry {
-            outcome: AuditOutcome::Refused,
-            username,
-            detail: TOO_MANY.to_owned(),
-            times: i64::try_from(times).unwrap_or(i64::MAX),
-            ..AuditEntry::default()
-        }));
+            }));
+            if behind.more > 0 {
+                entries.push(AuditEntry {
+                    outcome: AuditOutcome::Refused,
+                    username,
+                    detail: TOO_MANY.to_owned(),
+                    times: i64::try_from(behind.more).unwrap_or(i64::MAX),
+                    ..AuditEntry::default()
+                });
+            }
+        }
         if counted.others > 0 {
             entries.push(AuditEntry {
                 outcome: AuditOutcome::Refused,
@@ -95,6 +154,15 @@ impl Refusals {
             });
         }
         entries
+    }
+}
+
+/// Who chooses as whom he is refused: whoever asked to be taken for somebody else, whoever makes accounts in a namespace, or the user.
+fn who_is_behind(entry: &AuditEntry) -> String {
+    let who = if entry.impersonator.is_empty() { &entry.username } else { &entry.impersonator };
+    match who.strip_prefix(ACCOUNT).and_then(|account| account.split_once(':')) {
+        Some((namespace, _)) => format!("{ACCOUNT}{namespace}"),
+        None => who.clone(),
     }
 }
 
@@ -148,5 +216,33 @@ mod tests {
             of_mallory.iter().any(|entry| entry.times == rest && entry.detail == TOO_MANY),
             "{of_mallory:?}"
         );
+    }
+
+    #[test]
+    fn whoever_is_refused_as_many_hides_no_other() {
+        // As many as may be taken for others, or make accounts, and as many users each of them.
+        let refusals = Refusals::default();
+        for number in 0..40 {
+            for user in 0..2_000 {
+                let (taken, account) = (format!("user-{user}"), format!("{ACCOUNT}team-{number}:a-{user}"));
+                refusals.count(AuditEntry {
+                    impersonator: format!("mallory-{number}"),
+                    ..refusal(&taken, &format!("no {number}"))
+                });
+                refusals.count(refusal(&account, "no"));
+            }
+        }
+        refusals.count(refusal("alice", "the one that counts"));
+        refusals.count(AuditEntry { impersonator: "bob".to_owned(), ..refusal("carol", "another one") });
+        let entries = refusals.take();
+        for (user, detail) in [("alice", "the one that counts"), ("carol", "another one")] {
+            let told: Vec<_> = entries.iter().filter(|entry| entry.username == user).collect();
+            assert!(told.len() == 1 && told[0].detail == detail && told[0].times == 1, "{told:?}");
+        }
+        // Whom somebody was taken for is nobody to count by; nothing is lost of how many there were.
+        let of_one: Vec<_> = entries.iter().filter(|entry| entry.impersonator == "mallory-0").collect();
+        assert!(!of_one.is_empty() && of_one.len() <= OF_ONE_BEHIND);
+        assert!(entries.len() <= TOLD_APART + 80 + 2, "{}", entries.len());
+        assert_eq!(entries.iter().map(|entry| entry.times).sum::<i64>(), 2 * 40 * 2_000 + 2);
     }
 }
