@@ -77,7 +77,7 @@ impl KeySecrets {
     }
 
     /// A dispatch has ended that read these. Says whether one of them was seen to change since.
-    pub(crate) fn ended(&self, key: &DispatchKey, secrets: Vec<KeySecret>) -> bool {
+    pub(crate) fn ended(&self, key: &DispatchKey, secrets: &[KeySecret]) -> bool {
         let mut state = self.state();
         // A watch may lag behind what was read: only what is newer counts.
         let is_newer = |one: &KeySecret| state.seen.get(&one.watch).is_some_and(|seen| *seen > one.version);
@@ -85,7 +85,7 @@ impl KeySecrets {
         let before = if secrets.is_empty() {
             state.read.remove(&key.applier)
         } else {
-            state.read.insert(key.applier, Read { key: key.clone(), secrets: secrets.clone(), is_told })
+            state.read.insert(key.applier, Read { key: key.clone(), secrets: secrets.to_vec(), is_told })
         };
         drop(state);
         if before.map(|before| before.secrets).unwrap_or_default() != secrets {
@@ -231,8 +231,8 @@ mod tests {
     fn a_changed_secret_is_told_once_for_each_dispatch() {
         let secrets = KeySecrets::default();
         let watch = secret("keys", None).watch;
-        assert!(!secrets.ended(&key(1, 1), vec![secret("keys", Some("5"))]));
-        assert!(!secrets.ended(&key(2, 1), vec![secret("other", Some("5"))]));
+        assert!(!secrets.ended(&key(1, 1), &[secret("keys", Some("5"))]));
+        assert!(!secrets.ended(&key(2, 1), &[secret("other", Some("5"))]));
         assert_eq!(secrets.wanted(Instant::now()).len(), 2);
         // As it was read; and what was before that, of which a watch tells late.
         assert!(secrets.seen(&watch, Some(5)).is_empty());
@@ -240,11 +240,11 @@ mod tests {
         assert_eq!(secrets.seen(&watch, Some(6)), [key(1, 1)]);
         assert!(secrets.seen(&watch, Some(7)).is_empty());
         // The next dispatch read it before its last change.
-        assert!(secrets.ended(&key(1, 2), vec![secret("keys", Some("6"))]));
-        assert!(!secrets.ended(&key(1, 3), vec![secret("keys", Some("7"))]));
+        assert!(secrets.ended(&key(1, 2), &[secret("keys", Some("6"))]));
+        assert!(!secrets.ended(&key(1, 3), &[secret("keys", Some("7"))]));
         assert_eq!(secrets.seen(&watch, None), [key(1, 3)]);
         // One that is not there may come to be.
-        assert!(!secrets.ended(&key(1, 4), vec![secret("keys", None)]));
+        assert!(!secrets.ended(&key(1, 4), &[secret("keys", None)]));
         assert!(secrets.seen(&watch, None).is_empty());
         assert_eq!(secrets.seen(&watch, Some(9)), [key(1, 4)]);
     }
@@ -253,13 +253,13 @@ mod tests {
     fn what_is_not_read_any_more_is_not_watched() {
         let secrets = KeySecrets::default();
         let (now, watch) = (Instant::now(), secret("keys", None).watch);
-        secrets.ended(&key(1, 1), vec![secret("keys", Some("5"))]);
+        secrets.ended(&key(1, 1), &[secret("keys", Some("5"))]);
         secrets.forbidden(&watch, now);
         assert!(secrets.wanted(now).is_empty());
         assert_eq!(secrets.wanted(now + FORBIDDEN_FOR).len(), 1);
-        secrets.ended(&key(1, 2), Vec::new());
+        secrets.ended(&key(1, 2), &[]);
         assert!(secrets.wanted(now + FORBIDDEN_FOR).is_empty());
-        secrets.ended(&key(1, 3), vec![secret("keys", Some("5"))]);
+        secrets.ended(&key(1, 3), &[secret("keys", Some("5"))]);
         secrets.forget(key(1, 1).applier);
         assert!(secrets.wanted(now).is_empty());
     }

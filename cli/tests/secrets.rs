@@ -298,7 +298,7 @@ fn a_check_tells_what_keys_of_several_kinds_open() {
     }
     let (_, _, told) = check(&["key.pem"]);
     assert!(told.contains("is not a known kind of key"), "{told}");
-    // One that is no key of the kind that its name says is an error, and not passed over.
+    // One that is not a key of the kind that its name says is an error, and not passed over.
     write(keys.path(), "bad.agekey", "canary\n");
     let (status, _, told) = check(&["bad.agekey"]);
     assert!(status == Some(1) && told.contains("[no-key]") && !told.contains("canary"), "{told}");

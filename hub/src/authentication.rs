@@ -35,8 +35,12 @@ const MAX_SECRET: usize = 4096;
 
 /// Where people sign in, and for how long.
 pub(crate) fn sign_in(args: &Args, trusted: &Configuration) -> Result<SignInOptions> {
-    let times =
-        SignInOptions { idle: args.session_idle, lasts: args.session_lasts, ..SignInOptions::default() };
+    let times = SignInOptions {
+        idle: args.session_idle,
+        lasts: args.session_lasts,
+        any_token: args.dev,
+        ..SignInOptions::default()
+    };
     let Some(path) = args.sign_in_config.as_deref() else { return Ok(times) };
     let parse = || -> Result<SignInOptions> {
         let mut bytes = Vec::new();

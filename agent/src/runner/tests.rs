@@ -183,7 +183,6 @@ impl Cluster for Fake {
             inventory,
             timings: vec![StageTiming { stage: Stage::Apply, micros: 5 }],
             held: Vec::new(),
-            warnings: Vec::new(),
             error: None,
         }
     }

@@ -211,7 +211,7 @@ impl<C: Cluster> Work<'_, C> {
         log(dispatch, began.elapsed(), &record, failure.as_deref());
         if dispatch.spec.purpose == Purpose::Reconcile && !cancel.is_cancelled() {
             let secrets = std::mem::take(&mut record.key_secrets);
-            if self.key_secrets.ended(&dispatch.key, secrets) {
+            if self.key_secrets.ended(&dispatch.key, &secrets) {
                 outbox.keys_changed(dispatch.key.clone());
             }
         }

@@ -154,6 +154,13 @@ pub fn wanted(object: &Value) -> Vec<(&'static str, &Value)> {
     FIELDS.into_iter().filter_map(given).chain(more).collect()
 }
 
+/// Whether an annotation is one of those, by its name.
+#[must_use]
+pub fn is_wanted(annotation: &str) -> bool {
+    [TAKES_OVER, ADOPT_INVENTORY, GIVE_BACK].contains(&annotation)
+        || annotation.strip_prefix(PREFIX).is_some_and(|field| FIELDS.contains(&field))
+}
+
 /// The object with the fields in its spec that annotations say, and the spec does not; none where it stays the same.
 pub(crate) fn merged(object: &Value) -> Option<Value> {
     let (fields, _) = fields(object);

@@ -32,7 +32,7 @@ impl fmt::Display for Warning {
     }
 }
 
-/// The first of what there is to warn of, each within its bound, and how many more there are: an Event and a condition are no list.
+/// The first of what there is to warn of, each within its bound, and how many more there are: an Event and a condition are not a list.
 #[must_use]
 pub fn first_warnings(mut warnings: Vec<String>) -> Vec<String> {
     let more = warnings.len().saturating_sub(MAX_WARNINGS);

@@ -220,7 +220,9 @@ impl FetchError {
     /// Whether nothing changes before somebody changes the spec, or what it refers to.
     #[must_use]
     pub fn is_stalled(&self) -> bool {
-        self.reason() == Some(Reason::InvalidProviderConfiguration)
+        let of_the_spec =
+            [Reason::InvalidProviderConfiguration, Reason::InvalidVerificationMode, Reason::URLInvalid];
+        self.reason().is_some_and(|reason| of_the_spec.contains(&reason))
             || matches!(self, Self::Helm(error) if error.is_stalled())
     }
 

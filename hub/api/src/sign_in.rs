@@ -41,18 +41,21 @@ async fn unless_away(api: &Api, answer: impl Future<Output = Response>) -> Respo
 
 /// `GET /fleet/v1/sign-in`: where people sign in, and who it is that has done so.
 pub(crate) async fn offered(State(api): State<Api>, request: Request) -> Response {
-    let providers = api.hub.sign_in.offered();
+    let offered = json!({
+        "providers": api.hub.sign_in.offered(),
+        "tokenIsForEmergencies": api.hub.sign_in.is_token_for_emergencies(),
+    });
     let cookie = cookie::session(request.method(), request.uri(), request.headers());
-    let Some(cookie) = cookie else {
-        return Json(json!({ "providers": providers })).into_response();
-    };
+    let Some(cookie) = cookie else { return Json(offered).into_response() };
     unless_away(&api, async {
         match api.hub.sign_in.authenticate(cookie).await {
             Ok(Signed::In(who)) => {
-                Json(json!({ "providers": providers, "user": who.username })).into_response()
+                let mut offered = offered;
+                offered["user"] = who.username.into();
+                Json(offered).into_response()
             }
             Ok(Signed::Out) => {
-                let mut response = Json(json!({ "providers": providers })).into_response();
+                let mut response = Json(offered).into_response();
                 append(&mut response, cookie::unset(cookie::SESSION));
                 response
             }
@@ -140,6 +143,9 @@ pub(crate) async fn with_token(State(api): State<Api>, request: Request) -> Resp
                 response
             }
             Err(SignInRefused::Hub(error)) => status::response(&error, None),
+            Err(error @ SignInRefused::NotForEmergencies) => {
+                status::response(&HubError::Forbidden(error.to_string()), None)
+            }
             Err(error) => status::response(&HubError::Internal(error.to_string()), None),
         }
     })
@@ -216,7 +222,9 @@ fn refused(error: &SignInRefused) -> Response {
     let code = match error {
         SignInRefused::NoProvider => StatusCode::NOT_FOUND,
         SignInRefused::Unknown => StatusCode::BAD_REQUEST,
-        SignInRefused::Provider(_) | SignInRefused::NotTaken(_) => StatusCode::FORBIDDEN,
+        SignInRefused::Provider(_) | SignInRefused::NotTaken(_) | SignInRefused::NotForEmergencies => {
+            StatusCode::FORBIDDEN
+        }
         SignInRefused::Away(_) => StatusCode::BAD_GATEWAY,
         SignInRefused::Hub(error) => return status::response(error, None),
     };

@@ -7,6 +7,8 @@ mod changed;
 pub(crate) mod conditions;
 mod defaults;
 pub(crate) mod events;
+mod exact;
+mod family;
 mod fields;
 pub(crate) mod forms;
 pub(crate) mod kubeconfigs;

@@ -244,8 +244,9 @@ impl Tx {
         // A row that is about another object than the one that is there says nothing of that one. And a person may have
         // another Kustomization take over what this one keeps up to date.
         sqlx::query(
-            "INSERT INTO child (kind, namespace, name, parent, wanted, git_namespace, kept, origin, account, object, adopted)
-             SELECT kind, namespace, name, $4, true, git_namespace, kept, $7, $8, object, adopted
+            "INSERT INTO child (kind, namespace, name, parent, wanted, git_namespace, kept, origin, account, object, adopted,
+                                handing_over)
+             SELECT kind, namespace, name, $4, true, git_namespace, kept, $7, $8, object, adopted, object IS NOT NULL
              FROM unnest($1::text[], $2::text[], $3::text[], $5::text[], $6::bool[], $9::uuid[], $10::bool[])
                AS new (kind, namespace, name, git_namespace, kept, object, adopted)
              ORDER BY kind, namespace, name
@@ -254,7 +255,9 @@ impl Tx {
                object = coalesce(excluded.object, child.object),
                kept = excluded.kept OR child.kept AND child.object IS NOT DISTINCT FROM coalesce(excluded.object, child.object),
                adopted = excluded.adopted
-                 OR child.adopted AND child.object IS NOT DISTINCT FROM coalesce(excluded.object, child.object)
+                 OR child.adopted AND child.object IS NOT DISTINCT FROM coalesce(excluded.object, child.object),
+               handing_over = excluded.object IS NOT NULL AND (child.handing_over OR child.parent IS DISTINCT FROM $4
+                 OR child.object IS DISTINCT FROM excluded.object OR excluded.adopted AND NOT child.adopted)
              WHERE child.parent = $4 OR child.parent IS NULL OR excluded.object <> child.object
                OR excluded.object IS NOT NULL AND child.object IS NULL OR excluded.adopted AND child.kept",
         )
@@ -305,7 +308,7 @@ impl Tx {
     /// Where the database refuses.
     pub async fn note_made(&mut self, parent: ApplierUid, made: &Stored) -> Result<bool, StoreError> {
         let noted = sqlx::query(
-            "UPDATE child SET object = $5, kept = false, adopted = false
+            "UPDATE child SET object = $5, kept = false, adopted = false, handing_over = false
              WHERE parent = $1 AND kind = $2 AND namespace = $3 AND name = $4 AND wanted",
         )
         .bind(parent.0)

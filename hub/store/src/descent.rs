@@ -1,11 +1,14 @@
 //! From whom objects have their rights: what of them a Kustomization made or took over, and which ones are above that.
 
+mod family;
+
 use roadstead_api::{KindId, PipelineRole};
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Row as _};
 
 use crate::references::kinds;
 use crate::{Store, StoreError};
+pub use family::Root;
 
 /// What a child has from those above it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,9 +50,10 @@ impl Descent {
 /// merely kept up to date has rights of its own.
 const GIT_WROTE: &str = "(NOT child.kept OR child.adopted)";
 
-/// The parent whose rights the row's object, `own`, has: not where a person who had handed it over has taken it back.
-const PARENT: &str = "CASE WHEN NOT child.kept
-    OR own.object #> '{metadata,annotations,fleet.roadstead.dev/adopted-by}' IS NOT NULL THEN child.parent END";
+/// The parent whose rights the row's object, `own`, has: not where a person who had handed it over has taken it back, nor as long as the
+/// parent has not written what was there before.
+const PARENT: &str = "CASE WHEN NOT child.handing_over AND (NOT child.kept
+    OR own.object #> '{metadata,annotations,fleet.roadstead.dev/adopted-by}' IS NOT NULL) THEN child.parent END";
 
 impl Store {
     /// What an object of a build has from those above it, at most `depth` of them; none where no Kustomization made it or took

@@ -92,7 +92,7 @@ pub use correction::RecordedCorrection;
 pub use counted::Statements;
 pub use delivery::{Attempted, Delivery, FleetDelivery};
 pub use dependencies::{DependencyRow, Reach, ReachedDependency};
-pub use descent::{Ancestor, Descent};
+pub use descent::{Ancestor, Descent, Root};
 pub use dispatched::{OpenAttempt, ToSend};
 pub use drift::{CorrectedDrift, FleetDrift};
 pub use error::StoreError;

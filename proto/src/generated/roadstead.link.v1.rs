@@ -837,7 +837,7 @@ pub struct DriftedObject {
     pub message: ::prost::alloc::string::String,
 }
 /// The Secret of the cluster by whose keys this dispatch decrypted, or which it did not find, is another one since.
-#[derive(Clone, PartialEq, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct KeysChanged {
     #[prost(message, optional, tag = "1")]
     pub key: ::core::option::Option<DispatchKey>,

@@ -150,7 +150,7 @@ impl Changed {
     /// Applies the Kustomization, with this in its `decryption`.
     async fn apply(&self, mac: &str) -> Result<()> {
         let decryption = format!("decryption: {{provider: sops, {mac}secretRef: {{name: {}}}}}", self.secret);
-        self.fleet.apply(&at_home(self.home.name(), &[&decryption], "./app")).await
+        self.fleet.apply(&at_home(self.home.name(), &[&decryption], "./app")).await.map(drop)
     }
 
     async fn fails(&self, parts: &[&str]) -> Result<()> {

@@ -14,13 +14,19 @@ export interface Provider {
 
 interface Offered {
   providers?: Provider[];
+  /** People sign in at a provider: of tokens, only an administrator's is taken. */
+  tokenIsForEmergencies?: boolean;
   user?: string;
 }
 
 /** Where people sign in, and who has. */
-export async function offered(): Promise<{ providers: Provider[]; user: string | null }> {
-  const { providers = [], user } = await getApart<Offered>(SIGN_IN);
-  return { providers, user: user ?? null };
+export async function offered(): Promise<{
+  providers: Provider[];
+  tokenIsForEmergencies: boolean;
+  user: string | null;
+}> {
+  const { providers = [], tokenIsForEmergencies = false, user } = await getApart<Offered>(SIGN_IN);
+  return { providers, tokenIsForEmergencies, user: user ?? null };
 }
 
 /** Asks the hub who it is, and has the session begin or end by that. */

@@ -70,6 +70,30 @@ describe('who is not signed in', () => {
     expect(document.body.innerHTML).not.toContain('rsdt_secret');
   });
 
+  test('is asked for no token where there are providers, but for emergencies', async () => {
+    hub({
+      [SIGN_IN]: { providers: [company], tokenIsForEmergencies: true },
+      [`${SIGN_IN}/token`]: refusal(403, 'people sign in at a provider here'),
+    });
+    render(<App />);
+    await screen.findByRole('button', { name: 'Log in with Company' });
+    expect(screen.queryByLabelText('Token')).toBeNull();
+    await userEvent.click(screen.getByRole('button', { name: /break-glass/ }));
+    expect(screen.getByText(/on record as break-glass/)).toBeVisible();
+    await userEvent.type(screen.getByLabelText('Token'), 'rsdt_other');
+    await userEvent.click(screen.getByRole('button', { name: 'Log in' }));
+    expect(await screen.findByText('This token does not log in here.')).toBeVisible();
+    expect(session.user()).toBeNull();
+  });
+
+  test('is asked for a token beside the providers where each is taken', async () => {
+    hub({ [SIGN_IN]: { providers: [company], tokenIsForEmergencies: false } });
+    render(<App />);
+    await screen.findByRole('button', { name: 'Log in with Company' });
+    expect(screen.getByLabelText('Token')).toBeVisible();
+    expect(screen.queryByRole('button', { name: /break-glass/ })).toBeNull();
+  });
+
   test('is told when the hub does not know the token', async () => {
     hub({ [SIGN_IN]: { providers: [] }, [`${SIGN_IN}/token`]: refusal(401, 'Unauthorized') });
     render(<App />);

@@ -218,7 +218,7 @@ fn holds_credentials(url: &str) -> bool {
     }
 }
 
-/// How Flux's sources write the time between looks, and that of one. An hour is no time for one look, and is not written so.
+/// How Flux's sources write the time between looks, and that of one. One look is not given hours, and cannot be written so.
 const INTERVAL: &str = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$";
 const TIMEOUT: &str = r"^([0-9]+(\.[0-9]+)?(ms|s|m))+$";
 /// How charts of a HelmRepository are called.

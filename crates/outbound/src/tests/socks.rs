@@ -65,7 +65,7 @@ async fn a_socks_proxy_is_a_host_like_any_other_and_looks_names_up() {
     assert!(!connection.to_http_proxy);
     assert_eq!(said(connection).await, "hello", "not a byte of the tunnel is lost");
     assert!(allowed("").connect(&to(Scheme::Https, "8.8.8.8", 443)).await.is_ok());
-    // What is no host of the public internet is not asked for, whatever the proxy could reach.
+    // What is not a host of the public internet is not asked for, whatever the proxy could reach.
     for host in ["10.0.0.1", "169.254.169.254", "0x7f.2", "[::ffff:10.0.0.1]"] {
         let refused = allowed("").connect(&to(Scheme::Https, host, 443)).await;
         assert!(matches!(refused, Err(ConnectError::Refused(_))), "{host}");

@@ -354,7 +354,7 @@ impl<'a> Attempt<'a> {
                     notes,
                     metadata: std::collections::BTreeMap::new(),
                     verified,
-                    facts: Facts::Commit(subject::subject(subject.as_bytes())),
+                    facts: Facts::Commit(super::subject(subject.as_bytes())),
                     room: brought.held,
                     turn: None,
                 })))

@@ -140,7 +140,7 @@ impl Location {
                 Ok(to) => Self::Ssh(to),
                 Err(why) => return refuse(why),
             },
-            // Without a host that is no scheme, but perhaps a user's name.
+            // Without a host that is not a scheme, but perhaps a user's name.
             other if url.has_host() => {
                 return refuse(&format!(
                     "unknown transport '{other}': the scheme must be `https`, `http` or `ssh`"

@@ -129,7 +129,7 @@ async fn charts_of_the_original_get_what_they_depend_on() {
     for (name, version, charts) in wanted {
         let chart = fetched(&in_tree_with(tree.clone(), name, Lenders::none(&[&server]))).await;
         assert_eq!(chart.revision.to_string(), version, "{name}");
-        let within = chart.chart.as_ref().unwrap().name.clone() + "/charts/";
+        let within = chart.chart().unwrap().name.clone() + "/charts/";
         let names = names(&chart.artifact.bytes);
         let inside = names.iter().filter_map(|path| path.strip_prefix(&within)?.split('/').next());
         assert_eq!(inside.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>(), charts, "{names:?}");

@@ -12,7 +12,7 @@ use crate::support::{Replica, Site};
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
 /// A user's token, with a ClusterRole of these rules.
-async fn user(replica: &Replica, name: &str, rules: &Value) -> Result<String> {
+pub(crate) async fn user(replica: &Replica, name: &str, rules: &Value) -> Result<String> {
     let group = "rbac.authorization.k8s.io";
     let role = json!({ "metadata": { "name": name }, "rules": rules });
     let binding = json!({ "metadata": { "name": name },

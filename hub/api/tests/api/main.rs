@@ -8,6 +8,7 @@ mod apply;
 mod artifacts;
 mod audit;
 mod audit_hides;
+mod audit_replicas;
 mod auth_commands;
 mod certificates;
 mod clients;
@@ -34,6 +35,7 @@ mod set_aside;
 mod sign_in;
 #[path = "../support/mod.rs"]
 mod support;
+mod taken_for;
 mod views;
 mod watch;
 mod watch_http;

@@ -42,7 +42,13 @@ struct Sent {
     cookie: String,
 }
 
-async fn hub(site: &Site, issuer: &Issuer, clock: &Arc<Ahead>, secret: &str) -> Result<Replica> {
+async fn hub(
+    site: &Site,
+    issuer: &Issuer,
+    clock: &Arc<Ahead>,
+    secret: &str,
+    any_token: bool,
+) -> Result<Replica> {
     let authentication = json!({
         "apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration",
         "jwt": [{
@@ -59,20 +65,24 @@ async fn hub(site: &Site, issuer: &Issuer, clock: &Arc<Ahead>, secret: &str) -> 
         "providers": [{ "issuer": issuer.url, "name": "Company", "clientID": "hub", "commandLine": { "clientID": "cli" } }],
     });
     let configuration = SignInConfiguration::parse(file.to_string().as_bytes(), &authentication)?;
-    let sign_in =
-        SignInOptions { configuration, secrets: vec![Secret::from(secret)], ..SignInOptions::default() };
+    let secrets = vec![Secret::from(secret)];
+    let sign_in = SignInOptions { configuration, secrets, any_token, ..SignInOptions::default() };
     site.replica_by(clock.clone(), HubOptions { authentication, sign_in, ..HubOptions::default() }).await
 }
 
 impl Dashboard {
     async fn new(site: &Site) -> Result<Self> {
-        Self::with_secret(site, "").await
+        Self::with(site, "", false).await
     }
 
     async fn with_secret(site: &Site, secret: &str) -> Result<Self> {
+        Self::with(site, secret, false).await
+    }
+
+    async fn with(site: &Site, secret: &str, any_token: bool) -> Result<Self> {
         let key = SigningKey::new("one")?;
         let (issuer, clock) = (Issuer::start(&[&key]).await?, Arc::<Ahead>::default());
-        let replica = hub(site, &issuer, &clock, secret).await?;
+        let replica = hub(site, &issuer, &clock, secret, any_token).await?;
         Ok(Self { client: client(&replica)?, replica, issuer, key, clock })
     }
 
@@ -378,7 +388,7 @@ async fn an_answer_that_is_not_of_this_browsers_sign_in_is_refused() -> Result<(
     ensure!(at.back(Some(&sent.cookie), &query).await?.status() == StatusCode::SEE_OTHER);
     ensure!(at.back(Some(&sent.cookie), &query).await?.status() == StatusCode::BAD_REQUEST, "replayed");
     // Nor at another replica, which has not seen it.
-    let second = hub(&site, &at.issuer, &at.clock, "").await?;
+    let second = hub(&site, &at.issuer, &at.clock, "", false).await?;
     let mut url = Url::parse(&format!("{}/fleet/v1/sign-in/callback", second.url))?;
     url.query_pairs_mut().extend_pairs(query);
     let there =
@@ -546,7 +556,7 @@ async fn a_session_ends_in_time_and_at_the_latest() -> Result<()> {
 async fn a_session_is_renewed_once_and_goes_on_while_its_provider_is_down() -> Result<()> {
     let site = Site::new().await?;
     let at = Dashboard::new(&site).await?;
-    let second = hub(&site, &at.issuer, &at.clock, "").await?;
+    let second = hub(&site, &at.issuer, &at.clock, "", false).await?;
     let (there, session) = (client(&second)?, at.sign_in(300, Some("first")).await?);
     at.issuer.give(Given::Answer(503, String::new()));
     at.clock.by(SignedDuration::from_secs(270));
@@ -657,7 +667,7 @@ async fn a_session_that_is_renewed_with_nothing_of_use_ends_with_its_token() -> 
 #[tokio::test]
 async fn a_token_becomes_a_session_that_ends_with_it() -> Result<()> {
     let site = Site::new().await?;
-    let at = Dashboard::new(&site).await?;
+    let at = Dashboard::with(&site, "", true).await?;
     let url = at.url("/fleet/v1/sign-in/token");
     let token = at.replica.hub.identity.create_access_token("oidc:jane", &[], None).await?;
     let body = json!({ "token": token.expose() });
@@ -702,5 +712,55 @@ async fn a_token_becomes_a_session_that_ends_with_it() -> Result<()> {
         recorded.contains(&("sign-in refused".to_owned(), "the token is not taken".to_owned())),
         "{recorded:?}"
     );
+    Ok(())
+}
+
+/// Where people sign in at a provider, a token is for when they cannot: an administrator's of the hub's own, whose use is on record as that.
+#[tokio::test]
+async fn where_there_are_providers_a_token_signs_in_for_emergencies_alone() -> Result<()> {
+    let site = Site::new().await?;
+    let at = Dashboard::new(&site).await?;
+    let offered = async || -> Result<Value> {
+        Ok(at.client.get(at.url("/fleet/v1/sign-in")).send().await?.error_for_status()?.json().await?)
+    };
+    ensure!(offered().await?["tokenIsForEmergencies"] == true);
+    let sign_in = async |token: &str| -> Result<Response> {
+        let request =
+            at.client.post(at.url("/fleet/v1/sign-in/token")).header("sec-fetch-site", "same-origin");
+        let request = request.header("x-roadstead-dashboard", "1");
+        Ok(request.json(&json!({ "token": token })).send().await?)
+    };
+    let identity = &at.replica.hub.identity;
+    let groups = ["fleet-admins".to_owned()];
+    let own = identity.create_access_token("jane", &groups, None).await?;
+    let issued = at.key.sign(&at.claims("", 3600))?;
+    at.replica.kubectl.run(&["create", "serviceaccount", "robot"]).await?;
+    let account = at.replica.kubectl.run(&["create", "token", "robot"]).await?;
+    for (what, token) in
+        [("the hub's", own.expose()), ("the issuer's", issued.as_str()), ("an account's", account.trim())]
+    {
+        // As bearer tokens, as kubectl has them, they are taken.
+        let bearer = at.client.get(at.url("/version")).bearer_auth(token).send().await?;
+        ensure!(bearer.status() == StatusCode::OK, "{what}: {}", bearer.status());
+        let answer = sign_in(token).await?;
+        ensure!(answer.status() == StatusCode::FORBIDDEN, "{what}: {}", answer.status());
+        ensure!(answer.headers().get(SET_COOKIE).is_none(), "{what}");
+        ensure!(answer.text().await?.contains("people sign in at a provider here"), "{what}");
+    }
+    let (admin, _) = identity.create_admin_token("for the test").await?;
+    let answer = sign_in(&admin).await?;
+    ensure!(answer.status() == StatusCode::CREATED, "{}", answer.status());
+    let (status, who) = at.who(&cookie(answer.headers(), SESSION)?).await?;
+    ensure!(
+        status == StatusCode::CREATED && who["status"]["userInfo"]["username"] == "roadstead-admin",
+        "{who}"
+    );
+    let recorded = at.recorded().await?;
+    for said in [
+        ("sign-in ok", "by a token, as break-glass"),
+        ("sign-in refused", "a token that is not for emergencies"),
+    ] {
+        ensure!(recorded.contains(&(said.0.to_owned(), said.1.to_owned())), "{said:?}: {recorded:?}");
+    }
     Ok(())
 }

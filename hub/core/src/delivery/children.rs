@@ -239,7 +239,10 @@ impl Delivery {
                 _ => Ok(()),
             }
         };
-        let wanted = Wanted { config, force: true, maker: claim.recorded.then_some(parent) };
+        let owns = claim.recorded && claim.fixed == Fixed::Nothing;
+        // Who may write the other namespace may not have what the root may.
+        let exact = owns && child.namespace != rights.root.0;
+        let wanted = Wanted { config, force: true, maker: claim.recorded.then_some(parent), exact };
         let written = self.objects.apply_guarded(who, &address, wanted, options, guard).await?;
         if written.action != Action::Unchanged {
             self.note_child(who, &child, written.action).await?;

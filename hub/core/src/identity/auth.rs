@@ -420,13 +420,13 @@ impl Identity {
     }
 
     /// Whether this is an applier that writes its children.
-    pub(super) fn is_applier(&self) -> bool {
+    pub(crate) fn is_applier(&self) -> bool {
         self.is_in(APPLIERS) && self.username.starts_with(APPLIER_USER)
     }
 }
 
 /// Whether an applier asks for the same as before, a field of its spec aside.
-pub(super) fn wants_the_same(before: &Stored, after: &Stored, aside: Option<&str>) -> bool {
+pub(crate) fn wants_the_same(before: &Stored, after: &Stored, aside: Option<&str>) -> bool {
     let spec = |stored: &Stored| {
         let mut spec = stored.object["spec"].clone();
         if let (Some(fields), Some(aside)) = (spec.as_object_mut(), aside) {

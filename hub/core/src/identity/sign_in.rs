@@ -55,6 +55,8 @@ pub struct SignInOptions {
     pub idle: Duration,
     /// A session ends after so long, whatever it is used for.
     pub lasts: Duration,
+    /// Whether every token signs in, also where there are providers.
+    pub any_token: bool,
 }
 
 impl Default for SignInOptions {
@@ -64,6 +66,7 @@ impl Default for SignInOptions {
             secrets: Vec::new(),
             idle: Duration::from_secs(8 * 3600),
             lasts: Duration::from_secs(24 * 3600),
+            any_token: false,
         }
     }
 }
@@ -122,6 +125,13 @@ impl SignIn {
             }
         };
         self.options.configuration.providers().iter().enumerate().map(offered).collect()
+    }
+
+    /// Whether tokens are for when nobody can sign in otherwise: people sign in at a provider, and only a token of those who may do everything
+    /// begins a session.
+    #[must_use]
+    pub fn is_token_for_emergencies(&self) -> bool {
+        !self.options.any_token && !self.options.configuration.providers().is_empty()
     }
 
     fn redirect(&self) -> String {
@@ -253,10 +263,14 @@ impl SignIn {
     /// Begins a session by a token that somebody has, for as long as the token is taken.
     ///
     /// # Errors
-    /// [`SignInRefused::Hub`] where it is not taken.
+    /// [`SignInRefused::Hub`] where it is not taken, [`SignInRefused::NotForEmergencies`].
     pub async fn with_token(&self, token: &str, origin: &AuditOrigin) -> Result<SignedIn, SignInRefused> {
         let signed_in = async {
             let who = self.identity.authenticate(token).await?.asks_from(origin);
+            // No issuer's token and no service account's is of that group: it is one of the hub's own, and ends.
+            if self.is_token_for_emergencies() && !who.is_master() {
+                return Err(SignInRefused::NotForEmergencies);
+            }
             let kept = Kept {
                 issuer: String::new(),
                 subject: String::new(),
@@ -278,7 +292,11 @@ impl SignIn {
         page: String,
     ) -> Result<SignedIn, SignInRefused> {
         let now = self.clock.now();
-        let by = if kept.issuer.is_empty() { "a token".to_owned() } else { kept.issuer.clone() };
+        let by = match kept.issuer.as_str() {
+            "" if self.is_token_for_emergencies() => "a token, as break-glass",
+            "" => "a token",
+            issuer => issuer,
+        };
         let new = NewSession {
             owner: &format!("{}\n{}", kept.issuer, who.username),
             most: MOST_OF_ONE,

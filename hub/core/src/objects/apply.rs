@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use crate::HubError;
 use crate::address::{Address, named};
 use crate::identity::Identity;
+use crate::objects::exact;
 use crate::objects::forms::{self, Part};
 use crate::objects::managers::{self, Writer};
 use crate::objects::resources::save;
@@ -18,8 +19,10 @@ pub(crate) struct Wanted {
     pub(crate) config: Value,
     /// Whether it takes from others what they manage.
     pub(crate) force: bool,
-    /// The Kustomization whose it then is, where there was none.
+    /// The Kustomization whose it then is.
     pub(crate) maker: Option<ApplierUid>,
+    /// Whether nothing of what others want of it stays ([`exact`]).
+    pub(crate) exact: bool,
 }
 
 impl Objects {
@@ -36,7 +39,7 @@ impl Objects {
         force: bool,
         options: WriteOptions,
     ) -> Result<Written, HubError> {
-        let wanted = Wanted { config, force, maker: None };
+        let wanted = Wanted { config, force, maker: None, exact: false };
         self.apply_guarded(who, address, wanted, options, |_, _| Ok(())).await
     }
 
@@ -49,7 +52,7 @@ impl Objects {
         options: WriteOptions,
         guard: impl FnOnce(Option<&Stored>, &Stored) -> Result<(), HubError> + Send,
     ) -> Result<Written, HubError> {
-        let Wanted { mut config, force, maker } = wanted;
+        let Wanted { mut config, force, maker, exact } = wanted;
         let kind = address.kind.get();
         let subresource = if options.part == Part::Status { "status" } else { "" };
         who.authorize("patch", kind, subresource, &address.namespace, &address.name)?;
@@ -85,17 +88,33 @@ impl Objects {
             let object = self.insert(tx, who, address, stored, options.dry_run).await?;
             return Ok(Written { object, warnings, action: Action::Created });
         };
-        let (mut object, entries) = managers::merge(Some(&before), kind, &config, force, writer)?;
+        // What the configuration is laid over.
+        let bare = exact.then(|| exact::bare(&before, writer.manager));
+        let under = bare.as_ref().unwrap_or(&before);
+        let (mut object, entries) = managers::merge(Some(under), kind, &config, force, writer)?;
         if options.part == Part::Main {
-            self.complete(&mut tx, who, address, Some(&before), &mut object).await?;
+            self.complete(&mut tx, who, address, Some(under), &mut object).await?;
         }
         let mut after =
-            forms::replace(&before, address.version, options.part, object, validation, &mut warnings)?;
+            forms::replace(under, address.version, options.part, object, validation, &mut warnings)?;
+        after.generation = before.generation + i64::from(forms::is_new_generation(&before, &after));
         managers::put_entries(&mut after.object, entries);
         managers::settle(&before, &mut after);
         guard(Some(&before), &after)?;
         who.check_grant(&address.name, Some(&before), &after)?;
         who.check_use(Some(&before), &after)?;
+        let is_taken = match maker {
+            Some(maker) => tx.note_taken(maker, &before).await?,
+            None => false,
+        };
+        if is_taken && !options.dry_run && managers::unchanged(&before, &after) {
+            tx.commit().await?;
+            return Ok(Written {
+                object: forms::show(&after, address.version),
+                warnings,
+                action: Action::Unchanged,
+            });
+        }
         let (after, action) = save(&self.audit, tx, (who, "patch"), &before, after, options.dry_run).await?;
         if options.dry_run || action == Action::Unchanged {
             self.audit.note_read(who, "get", address).await?;

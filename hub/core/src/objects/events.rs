@@ -53,11 +53,21 @@ pub(crate) async fn on_ready(
         return Ok(false);
     }
     // As in Flux: whoever waits for others is not what is wrong.
-    let waits = is.reason == Reason::DependencyNotReady.as_str();
+    let waits = is_waiting(about.kind, &is.reason);
     let type_ = if is.status == ConditionStatus::False && !waits { WARNING } else { "Normal" };
     // What nobody knows neither fails nor is over.
     let condition = Some(READY).filter(|_| is.status != ConditionStatus::Unknown);
     note_condition(tx, about, condition, (type_, &is.reason, &is.message), now).await
+}
+
+/// Whether an object of this kind waits for another one where its Ready has this reason.
+fn is_waiting(kind: KindId, reason: &str) -> bool {
+    let reasons: &[Reason] = match kind {
+        KindId::GitRepository => &[Reason::NotFound, Reason::NoArtifact],
+        KindId::HelmChart => &[Reason::NoSourceArtifact],
+        _ => &[Reason::DependencyNotReady],
+    };
+    reasons.iter().any(|one| one.as_str() == reason)
 }
 
 /// Notes an event about an object, or that it happened again.
@@ -335,11 +345,17 @@ fn annotations(about: &Stored) -> BTreeMap<String, String> {
         annotations.insert(key.clone(), value.to_owned());
     }
     let status = &about.object["status"];
-    let revision = status["lastAttemptedRevision"].as_str().or(status["artifact"]["revision"].as_str());
+    // What a source has stays while it fails, and is not what fails.
+    let is_ready = |one: &serde_json::Value| one["type"] == READY && one["status"] == "True";
+    let conditions = status["conditions"].as_array();
+    let artifact = &status["artifact"];
+    let artifact = Some(artifact).filter(|_| conditions.is_some_and(|all| all.iter().any(is_ready)));
+    let of_artifact = |key: &str| artifact.and_then(|artifact| artifact[key].as_str());
+    let revision = status["lastAttemptedRevision"].as_str().or_else(|| of_artifact("revision"));
     if let Some(revision) = revision {
         annotations.insert(format!("{}/revision", about.kind.get().group()), revision.to_owned());
     }
-    if let Some(digest) = status["artifact"]["digest"].as_str() {
+    if let Some(digest) = of_artifact("digest") {
         annotations.insert(format!("{}/digest", about.kind.get().group()), digest.to_owned());
     }
     annotations

@@ -324,17 +324,19 @@ pub(crate) fn replace(
         }
     }
     after.secret = split_secret(kind.id, &mut object);
-    if wanted(&object) != wanted(&before.object)
-        || kind.id.is_applier() && annotated::wanted(&object) != annotated::wanted(&before.object)
-    {
-        after.generation += 1;
-    }
     after.object = object;
+    after.generation += i64::from(is_new_generation(before, &after));
     Ok(after)
 }
 
+/// Whether a write asks for something else than before, so that it makes a new generation.
+pub(crate) fn is_new_generation(before: &Stored, after: &Stored) -> bool {
+    wanted(&after.object) != wanted(&before.object)
+        || after.kind.is_applier() && annotated::wanted(&after.object) != annotated::wanted(&before.object)
+}
+
 /// All that is not metadata or status: a change of it makes a new generation.
-fn wanted(object: &Value) -> Vec<(&String, &Value)> {
+pub(crate) fn wanted(object: &Value) -> Vec<(&String, &Value)> {
     let fields = object.as_object().into_iter().flatten();
     fields.filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status" | "apiVersion" | "kind")).collect()
 }

@@ -14,7 +14,7 @@ use crate::objects::changed::Change;
 use crate::objects::forms::{self, FieldValidation, Part};
 use crate::objects::managers::{self, Writer};
 use crate::objects::reads::{ListOptions, ObjectList};
-use crate::objects::{Objects, quota, triggers};
+use crate::objects::{Objects, family, quota, triggers};
 
 /// Namespaces that every hub has, and that cannot be deleted.
 pub const NAMESPACES: [&str; 2] = ["default", "roadstead-system"];
@@ -204,6 +204,7 @@ impl Objects {
             quota::admit(&mut tx, &stored).await?;
         }
         put(&mut tx, &stored).await?;
+        family::check(&mut tx, who, None, &stored).await?;
         references::note(&mut tx, who, None, &stored).await?;
         triggers::on_change(&mut tx, None, Some(&stored)).await?;
         let entry = self.audit.of_change(&tx, who, "create", (None, Some(&stored)));
@@ -450,6 +451,7 @@ async fn write(
     let (mut after, entry) = match fate {
         Fate::Stays(after) => {
             put(&mut tx, &after).await?;
+            family::check(&mut tx, who, Some(before), &after).await?;
             references::note(&mut tx, who, Some(before), &after).await?;
             triggers::on_change(&mut tx, Some(before), Some(&after)).await?;
             let entry = audit.of_change(&tx, who, verb, (Some(before), Some(&after)));

@@ -185,6 +185,7 @@ impl Sources {
                 conditions::set_suspended(&mut status.conditions, "the artifact", generation, now);
                 status.last_handled_reconcile_at = handles.or(status.last_handled_reconcile_at.take());
                 status.observed_generation = Some(generation);
+                verdicts::observe_ready(&mut status.conditions, generation);
             })
             .await?;
             return Ok(FetchPlan::Nothing(now + LONG));

@@ -130,6 +130,13 @@ pub(super) fn write_success(
     status.observed_generation = Some(generation);
 }
 
+/// Ready goes on to say what it said, of a spec that is not acted on: as in Flux, so that whoever waits for this generation does not.
+pub(super) fn observe_ready(conditions: &mut [Condition], generation: i64) {
+    for condition in conditions.iter_mut().filter(|condition| condition.type_ == READY) {
+        condition.observed_generation = Some(generation);
+    }
+}
+
 /// What is to be said of a fetch before it begins, where it is not like the ones before: the first one, or the first of another spec. None of
 /// those that only look whether anything is new, so that they cost no write and what depends on the source does not stall.
 pub(super) fn progress(conditions: &[Condition], generation: i64) -> Option<String> {
@@ -170,7 +177,9 @@ pub(super) fn news(before: &SourceStatus, after: &SourceStatus, told: Option<Str
     let digest = |status: &SourceStatus| status.artifact.as_ref().map(|artifact| artifact.digest.clone());
     let message = || told.unwrap_or_else(|| ready.message.clone());
     if digest(before) != digest(after) {
-        return Some(News::Ready(Reason::NewArtifact, message()));
+        // Of a chart it is said how it was made.
+        let reason = Reason::parse(&ready.reason).filter(|reason| *reason != Reason::Succeeded);
+        return Some(News::Ready(reason.unwrap_or(Reason::NewArtifact), message()));
     }
     let failed = |ready: &Condition| ready.status == ConditionStatus::False;
     Some(if conditions::ready(&before.conditions).is_some_and(failed) {

@@ -2,6 +2,7 @@
 
 mod builds;
 mod choosing;
+mod family;
 mod github_app;
 mod hooks;
 mod includes;

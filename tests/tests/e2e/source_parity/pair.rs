@@ -128,7 +128,13 @@ impl<'a> Pair<'a> {
             event["involvedObject"]["kind"] == self.kind && event["involvedObject"]["name"] == self.name
         };
         let events: Vec<Value> = events.filter(about).cloned().collect();
-        Ok(told(object.as_ref(), &events, &self.names))
+        let mut told = told(object.as_ref(), &events, &self.names);
+        // Messages differ; whether something is told is the same.
+        for event in &events {
+            let [type_, reason] = ["type", "reason"].map(|key| event[key].as_str().unwrap_or_default());
+            told.fields.insert(format!("events.{type_} {reason}"), "told".to_owned());
+        }
+        Ok(told)
     }
 
     /// Waits until Flux has got to `ready` (`STATUS REASON`) with `part` in the message, and the hub to all that Flux tells but for what
@@ -148,9 +154,10 @@ impl<'a> Pair<'a> {
         self.compare(stage).await
     }
 
-    /// Waits until a file of what is included is in the artifacts of both sides.
+    /// Waits until a file of what is included is in the artifacts of both sides. Flux looks where it is asked to.
     pub(super) async fn included(&self, file: &str) -> Result<()> {
         eventually(&format!("{file} is included"), WAIT, || async {
+            self.ask().await?;
             if let [Some(flux), Some(hub)] = self.artifacts().await? {
                 let contents =
                     [Content::of(self.kind, &flux)?.to_string(), Content::of(self.kind, &hub)?.to_string()];
@@ -178,7 +185,7 @@ impl<'a> Pair<'a> {
     async fn compare(&self, stage: &str) -> Result<()> {
         let at = format!("{}/{stage}", self.name);
         let seen = RefCell::new(Vec::new());
-        let alike: Result<()> = eventually(&at, PATIENCE / 3, || async {
+        let alike: Result<()> = eventually(&at, PATIENCE / 6, || async {
             let [mut flux, mut hub] =
                 [self.tells(self.flux.kubectl()).await?, self.tells(self.fleet.kubectl()).await?];
             let contents = self.contents().await?;

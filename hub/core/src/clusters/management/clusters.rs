@@ -85,7 +85,7 @@ impl Management {
             Err(conflict(&format!("Cluster '{}'", shown.name), why))
         };
         let options = WriteOptions { manager: MANAGER.to_owned(), ..WriteOptions::default() };
-        let wanted = Wanted { config, force: true, maker: None };
+        let wanted = Wanted { config, force: true, maker: None, exact: false };
         self.objects.apply_guarded(&Identity::hub(), &address, wanted, options, guard).await.map(drop)
     }
 }

@@ -97,6 +97,11 @@ pub enum SignInRefused {
     /// It gave no token that stands for somebody.
     #[error("the hub does not accept the provider's token: {0}")]
     NotTaken(String),
+    /// People sign in at a provider, and the token is none of those for when they cannot.
+    #[error(
+        "people sign in at a provider here: of tokens, only an administrator's of this hub is taken, for emergencies"
+    )]
+    NotForEmergencies,
     /// Something else.
     #[error(transparent)]
     Hub(#[from] HubError),
@@ -111,6 +116,7 @@ impl SignInRefused {
             Self::Provider(_) => "the provider refused",
             Self::Away(_) => "the provider could not be asked",
             Self::NotTaken(_) => "the provider's token is not taken",
+            Self::NotForEmergencies => "a token that is not for emergencies",
             Self::Hub(HubError::Unauthenticated(_)) => "the token is not taken",
             Self::Hub(_) => "it failed",
         }

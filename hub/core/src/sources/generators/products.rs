@@ -234,7 +234,7 @@ impl Generators {
         let version = kind.get().storage_version();
         let address = Address { kind, version, namespace: namespace.clone(), name: name.clone() };
         let options = WriteOptions { manager: MANAGER.to_owned(), ..WriteOptions::default() };
-        let wanted = Wanted { config, force: true, maker: None };
+        let wanted = Wanted { config, force: true, maker: None, exact: false };
         let guard = |before: Option<&Stored>, _: &Stored| match before.map(|before| is_of(before, generator))
         {
             None | Some(Ok(())) => Ok(()),
