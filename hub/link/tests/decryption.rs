@@ -18,6 +18,10 @@ const WARNING: &str = "Secret/default/settings, value 'settings.json': MAC misma
 /// Applies nothing for a Kustomization, and tells this.
 async fn applied(session: &mut Session, key: &DispatchKey, warnings: &[&str]) -> Result<()> {
     session.expect(|body| matches!(body, Say::Dispatch(_)).then_some(())).await?;
+    finished(session, key, warnings).await
+}
+
+async fn finished(session: &mut Session, key: &DispatchKey, warnings: &[&str]) -> Result<()> {
     let warnings = warnings.iter().map(|&warning| warning.to_owned()).collect();
     let finished = v1::Finished { key: Some(key.clone().into()), warnings, ..v1::Finished::default() };
     session.send(Said::Finished(finished)).await?;
@@ -102,10 +106,11 @@ async fn changed_keys_of_the_cluster_make_the_newest_attempt_one_of_the_past() -
         anyhow::Ok(newest.inputs.rendered_by.contains_key("cluster-keys"))
     };
     // Of an attempt that is under way, and by another cluster's agent, it says nothing.
+    session.expect(|body| matches!(body, Say::Dispatch(_)).then_some(())).await?;
     session.send(tell(&key)).await?;
     session.handled().await?;
     assert!(!is_outdated().await?);
-    applied(&mut session, &key, &[]).await?;
+    finished(&mut session, &key, &[]).await?;
     let mut foreign = site.session(&other).await?;
     foreign.send(tell(&key)).await?;
     foreign.handled().await?;

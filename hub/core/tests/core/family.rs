@@ -24,7 +24,7 @@ async fn platform(files: &[(String, String)]) -> Result<(Site, Identity)> {
     site.cluster("staging", json!([{ "namespace": "platform", "agentRights": true }])).await?;
     site.source("platform", "fleet", files).await?;
     let spec = json!({ "clusterRef": { "name": "staging" }, "serviceAccountName": "restricted",
-        "delegation": { "namespaces": { "apps": "team-a" } } });
+        "delegation": { "namespaces": { "apps": "team-a" }, "secrets": ["vars"] } });
     site.apply(kustomization("platform", "app", "./root", spec)).await?;
     let who = site.member("team-a").await?;
     Ok((site, who))

@@ -217,7 +217,9 @@ impl Site {
         .fetch_one(&mut connection)
         .await
         .with_context(|| format!("an attempt of {namespace}/{name}"))?;
-        let plan = plan.context("a dispatch")?.0;
+        let Some(sqlx::types::Json(plan)) = plan else {
+            anyhow::bail!("nothing was dispatched: {:?}", self.ready(KindId::Kustomization, namespace, name).await?);
+        };
         let account = match plan["serviceAccount"].as_array() {
             Some(pair) => {
                 format!("{}/{}", pair[0].as_str().unwrap_or_default(), pair[1].as_str().unwrap_or_default())

@@ -71,7 +71,10 @@ fn shown(request: &GitRequest) -> BTreeMap<&'static str, String> {
 
 /// The request that a URL and its Secret make, or why there is none.
 async fn asked(case: &Value) -> Result<GitRequest, String> {
-    let mut request = GitRequest::new(case["url"].as_str().unwrap());
+    // Some name a server alone; without a repository there is nothing to fetch, whoever asks.
+    let url: url::Url = case["url"].as_str().unwrap().parse().unwrap();
+    let path = if matches!(url.path(), "" | "/") { "/app.git" } else { "" };
+    let mut request = GitRequest::new(format!("{}{path}", url.as_str().trim_end_matches('/')));
     if let Some(secret) = secret(case) {
         credentials(&secret, &request.url).map_err(|why| secret.wrong(&why))?.give(&mut request);
     }
