@@ -218,7 +218,10 @@ impl Site {
         .await
         .with_context(|| format!("an attempt of {namespace}/{name}"))?;
         let Some(sqlx::types::Json(plan)) = plan else {
-            anyhow::bail!("nothing was dispatched: {:?}", self.ready(KindId::Kustomization, namespace, name).await?);
+            anyhow::bail!(
+                "nothing was dispatched: {:?}",
+                self.ready(KindId::Kustomization, namespace, name).await?
+            );
         };
         let account = match plan["serviceAccount"].as_array() {
             Some(pair) => {
