@@ -6,27 +6,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use roadstead_apply::{Scope, Sight};
 use roadstead_model::{ApplierUid, DispatchKey, ObjectRef, ServiceAccount};
 use tokio::sync::Notify;
-use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use crate::cluster::Cluster;
 use crate::outbox::Outbox;
 use crate::tend::Watch;
+use crate::watching::{FORBIDDEN_FOR, OpenWatches};
 
 /// How many Secrets are watched at once.
 const MAX_WATCHES: usize = 64;
-
-/// One that may not be watched is tried again after so long: rights change.
-const FORBIDDEN_FOR: Duration = Duration::from_secs(300);
-
-/// How often it is looked whether others are to be watched where nothing says so, and how long it is waited for more.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
-const GATHER: Duration = Duration::from_millis(100);
 
 /// In which version a Secret was; none: it was not there.
 type Version = Option<u64>;
@@ -145,35 +137,16 @@ impl KeySecrets {
 
 /// Watches them for as long as it runs.
 pub(crate) async fn keep<C: Cluster>(cluster: C, secrets: Arc<KeySecrets>, outbox: Arc<Outbox>) {
-    let mut open: BTreeMap<Watch, AbortHandle> = BTreeMap::new();
-    let mut tasks = JoinSet::new();
+    let mut open = OpenWatches::default();
     loop {
         let wanted = secrets.wanted(Instant::now());
-        open.retain(|watch, task| {
-            let stays = wanted.contains(watch) && !task.is_finished();
-            if !stays {
-                task.abort();
-            }
-            stays
-        });
-        for watch in wanted {
-            if open.len() >= MAX_WATCHES {
-                tracing::warn!(
-                    "not all Secrets with keys are watched: there would be more than {MAX_WATCHES} watches"
-                );
-                break;
-            }
-            let mut begin = |watch: &Watch| {
-                let (secrets, outbox) = (Arc::clone(&secrets), Arc::clone(&outbox));
-                tasks.spawn(one(cluster.clone(), secrets, outbox, watch.clone()))
-            };
-            open.entry(watch.clone()).or_insert_with(|| begin(&watch));
+        let watching = |watch| one(cluster.clone(), Arc::clone(&secrets), Arc::clone(&outbox), watch);
+        if open.set(wanted, MAX_WATCHES, watching) {
+            tracing::warn!(
+                "not all Secrets with keys are watched: there would be more than {MAX_WATCHES} watches"
+            );
         }
-        tokio::select! {
-            () = async { secrets.changed.notified().await; sleep(GATHER).await } => {}
-            Some(_) = tasks.join_next() => {}
-            () = sleep(LOOK_EVERY) => {}
-        }
+        open.rest(&secrets.changed).await;
     }
 }
 
@@ -192,9 +165,8 @@ async fn one<C: Cluster>(cluster: C, secrets: Arc<KeySecrets>, outbox: Arc<Outbo
         }
     };
     let why = cluster.watch_owned(&watch.scope, &mut tell).await;
-    let account = watch.account.as_ref().map(|account| format!("{}/{}", account.namespace, account.name));
     tracing::info!(
-        scope = %watch.scope, account, why = why.as_str(),
+        scope = %watch.scope, account = watch.account_name(), why = why.as_str(),
         "a change of these keys is not seen before the next reconciliation: they cannot be watched"
     );
     secrets.forbidden(&watch, Instant::now());

@@ -35,6 +35,7 @@ mod tend;
 mod until;
 pub mod upgrade;
 pub mod warden;
+mod watching;
 
 /// This agent's version, as it tells the hub.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -28,6 +28,7 @@ use tokio::time::Instant;
 
 use crate::tend::Watch;
 use crate::until::until;
+use crate::watching::FORBIDDEN_FOR;
 use course::{Course, News, Next};
 use state::{Followed, Kind, Standing, State};
 
@@ -37,9 +38,6 @@ const MAX_OBJECTS: usize = 20_000;
 
 /// How many bytes the expressions have by which they are judged. Compiled they take some times as much.
 const MAX_RULE_BYTES: usize = 2 * 1024 * 1024;
-
-/// Where watching is forbidden, or a kind is not known, it is tried again after so long.
-const FORBIDDEN_FOR: Duration = Duration::from_secs(300);
 
 /// What happens at about the same time is looked at together.
 const TICK: Duration = Duration::from_millis(50);

@@ -26,6 +26,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::until::until;
+use crate::watching::FORBIDDEN_FOR;
 pub(crate) use book::Book;
 use drift::Drifts;
 pub(crate) use drift::{CorrectionOutcome, Drift, bytes_of};
@@ -46,15 +47,19 @@ const LOOK_EVERY: Duration = Duration::from_secs(24 * 3600);
 /// After a dispatch a watch may still have to tell what it did.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// Where watching is forbidden, it is tried again after so long: rights change.
-const FORBIDDEN_FOR: Duration = Duration::from_secs(300);
-
 /// What is watched, and as whom.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Watch {
     /// None: as the agent itself.
     pub(crate) account: Option<ServiceAccount>,
     pub(crate) scope: Arc<Scope>,
+}
+
+impl Watch {
+    /// `NAMESPACE/NAME` of the account, for the log.
+    pub(crate) fn account_name(&self) -> Option<String> {
+        self.account.as_ref().map(|account| format!("{}/{}", account.namespace, account.name))
+    }
 }
 
 /// How an object stood as it was applied, for an agent that is started after this one. Nothing of its content is in it.

@@ -33,6 +33,20 @@ macro_rules! reasons {
     };
 }
 
+impl Reason {
+    /// Whether a source that fails for this reason does so until somebody changes its spec, wherever it came from.
+    #[must_use]
+    pub fn is_of_the_spec(self) -> bool {
+        matches!(
+            self,
+            Self::FeatureGateDisabled
+                | Self::InvalidProviderConfiguration
+                | Self::InvalidVerificationMode
+                | Self::URLInvalid
+        )
+    }
+}
+
 reasons! {
     /// The reconciliation went through.
     ReconciliationSucceeded,

@@ -220,9 +220,7 @@ impl FetchError {
     /// Whether nothing changes before somebody changes the spec, or what it refers to.
     #[must_use]
     pub fn is_stalled(&self) -> bool {
-        let of_the_spec =
-            [Reason::InvalidProviderConfiguration, Reason::InvalidVerificationMode, Reason::URLInvalid];
-        self.reason().is_some_and(|reason| of_the_spec.contains(&reason))
+        self.reason().is_some_and(Reason::is_of_the_spec)
             || matches!(self, Self::Helm(error) if error.is_stalled())
     }
 

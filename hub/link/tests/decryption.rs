@@ -41,12 +41,12 @@ async fn again(site: &Site, key: &DispatchKey, name: &str) -> Result<DispatchKey
     Ok(DispatchKey { attempt, digest: Some(spec.digest()), ..key.clone() })
 }
 
-/// The message of Ready.
-async fn ready(site: &Site, key: &DispatchKey) -> Result<String> {
+/// The message of a condition; nothing where there is none.
+async fn said(site: &Site, key: &DispatchKey, type_: &str) -> Result<String> {
     let stored = site.store.get_by_uid(ResourceUid::from(key.applier)).await?.context("it is there")?;
     let conditions = stored.object["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    let ready = conditions.into_iter().find(|condition| condition["type"] == "Ready");
-    Ok(ready.context("Ready")?["message"].as_str().unwrap_or_default().to_owned())
+    let found = conditions.into_iter().find(|condition| condition["type"] == type_);
+    Ok(found.map_or_else(String::new, |found| found["message"].as_str().unwrap_or_default().to_owned()))
 }
 
 /// The Events of one reason: type, message and count.
@@ -71,8 +71,10 @@ async fn what_does_not_fit_its_mac_is_told_by_a_warning() -> Result<()> {
 
     let key = site.dispatch(agent.cluster, "web", &[]).await?;
     applied(&mut session, &key, &[WARNING]).await?;
-    let said = ready(&site, &key).await?;
-    assert!(said.starts_with("Applied revision: ") && said.contains(WARNING), "{said}");
+    let ready = said(&site, &key, "Ready").await?;
+    assert!(ready.starts_with("Applied revision: ") && !ready.contains("MAC"), "{ready}");
+    let unverified = said(&site, &key, "MacNotVerified").await?;
+    assert!(unverified.contains(WARNING), "{unverified}");
     let told = events(&site, "MacNotVerified").await?;
     let [(kind, message, 1)] = told.as_slice() else { panic!("{told:?}") };
     assert_eq!(kind, "Warning");
@@ -90,7 +92,7 @@ async fn what_does_not_fit_its_mac_is_told_by_a_warning() -> Result<()> {
     // Once all files are whole, nothing is said of it.
     let key = again(&site, &key, "web").await?;
     applied(&mut session, &key, &[]).await?;
-    assert!(!ready(&site, &key).await?.contains("MAC"));
+    assert_eq!(said(&site, &key, "MacNotVerified").await?, "");
     Ok(())
 }
 

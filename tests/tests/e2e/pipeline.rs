@@ -143,12 +143,7 @@ async fn what_happened_is_told(fleet: &Fleet, revision: &str) -> Result<()> {
             "ReconciliationSucceeded",
             format!("Applied revision: main@sha1:{revision}"),
         ),
-        (
-            "GitRepository",
-            "webapp",
-            "Succeeded",
-            format!("stored artifact for revision 'main@sha1:{revision}'"),
-        ),
+        ("GitRepository", "webapp", "NewArtifact", "stored artifact for commit 'Second'".to_owned()),
         ("Cluster", "edge", "AgentConnected", "is connected".to_owned()),
         // What was changed, object by object.
         ("Kustomization", "backend", "Progressing", "/backend configured".to_owned()),

@@ -14,7 +14,7 @@ export interface Provider {
 
 interface Offered {
   providers?: Provider[];
-  /** People sign in at a provider: of tokens, only an administrator's is taken. */
+  /** People sign in at a provider: only an administrator's token is accepted. */
   tokenIsForEmergencies?: boolean;
   user?: string;
 }

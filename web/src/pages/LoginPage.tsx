@@ -160,7 +160,7 @@ function adviceOfRefusal(error: unknown): string {
     case 'unauthenticated':
       return 'Copy it whole, without spaces.';
     case 'forbidden':
-      return 'Log in at a provider: of tokens, only an administrator’s of this hub is taken.';
+      return 'Log in at a provider. Only an administrator’s token of this hub is accepted here.';
     default:
       return adviceOf(error);
   }

@@ -73,7 +73,7 @@ describe('who is not signed in', () => {
   test('is asked for no token where there are providers, but for emergencies', async () => {
     hub({
       [SIGN_IN]: { providers: [company], tokenIsForEmergencies: true },
-      [`${SIGN_IN}/token`]: refusal(403, 'people sign in at a provider here'),
+      [`${SIGN_IN}/token`]: refusal(403, 'sign in at a provider'),
     });
     render(<App />);
     await screen.findByRole('button', { name: 'Log in with Company' });

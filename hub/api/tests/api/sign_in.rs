@@ -745,7 +745,13 @@ async fn where_there_are_providers_a_token_signs_in_for_emergencies_alone() -> R
         let answer = sign_in(token).await?;
         ensure!(answer.status() == StatusCode::FORBIDDEN, "{what}: {}", answer.status());
         ensure!(answer.headers().get(SET_COOKIE).is_none(), "{what}");
-        ensure!(answer.text().await?.contains("people sign in at a provider here"), "{what}");
+        ensure!(
+            answer
+                .text()
+                .await?
+                .contains("sign in at a provider: this hub accepts a token here only in an emergency"),
+            "{what}"
+        );
     }
     let (admin, _) = identity.create_admin_token("for the test").await?;
     let answer = sign_in(&admin).await?;

@@ -289,9 +289,11 @@ impl Delivery {
         let timings = labelled(&result.timings, &spec);
         let unverified =
             if inputs.kind == AttemptKind::Apply { unverified::told(&spec, result) } else { None };
-        let outcome = Outcome { health, timings, ..outcome(result, &inputs, &spec, unverified.as_deref()) };
+        let outcome = Outcome { health, timings, ..outcome(result, &inputs, &spec) };
+        let message = unverified::beside(&outcome.message, unverified.as_deref());
+        let recorded = Outcome { message, ..outcome.clone() };
         let closed =
-            tx.finish_reconciliation(key.applier, key.attempt, session.cluster, &outcome, now).await?;
+            tx.finish_reconciliation(key.applier, key.attempt, session.cluster, &recorded, now).await?;
         let Some(Closed { change_set, wanted, .. }) = closed else { return Ok(()) };
         if let Some(held) = &held {
             tx.hold_deletion(key.applier, held, now).await?;
@@ -346,6 +348,9 @@ impl Delivery {
                 (ready, _) => (ConditionStatus::from(ready), outcome.reason, &outcome.message),
             };
             set_ready(status, ready, reason, message, inputs.generation.0, now);
+            if succeeded && inputs.kind == AttemptKind::Apply {
+                unverified::set(&mut status.conditions, unverified.as_deref(), inputs.generation.0, now);
+            }
             if is_settled {
                 drift::clear(status);
             }
@@ -480,12 +485,7 @@ fn misread(result: &DispatchResult, spec: &DispatchSpec) -> Option<DispatchFailu
     (!whole).then_some(DispatchFailure { step: None, reason, message, cancelled: false })
 }
 
-fn outcome(
-    result: &DispatchResult,
-    inputs: &AttemptInputs,
-    spec: &DispatchSpec,
-    unverified: Option<&str>,
-) -> Outcome {
+fn outcome(result: &DispatchResult, inputs: &AttemptInputs, spec: &DispatchSpec) -> Outcome {
     let deletes = inputs.kind == AttemptKind::Delete;
     let (reason, message) = match &result.failure {
         Some(failure) if deletes && failure.reason != Reason::DeletionHeld => {
@@ -501,7 +501,7 @@ fn outcome(
         }
         None => {
             let revision = inputs.revision.as_ref().map_or_else(String::new, ToString::to_string);
-            (Reason::ReconciliationSucceeded, unverified::applied(&revision, unverified))
+            (Reason::ReconciliationSucceeded, format!("Applied revision: {revision}"))
         }
     };
     Outcome {

@@ -21,6 +21,8 @@ pub(crate) const HEALTHY: &str = "Healthy";
 
 /// The type of the condition that says that objects differ from what was applied, and go on doing so. Absent else.
 pub(crate) const DRIFTED: &str = "Drifted";
+/// The type of the condition that says that what is applied was decrypted although MACs do not match. Absent else.
+pub(crate) const MAC_NOT_VERIFIED: &str = "MacNotVerified";
 /// The type of the condition that says that somebody changes objects each time they are corrected. Absent else.
 pub(crate) const CONTENDED: &str = "Contended";
 

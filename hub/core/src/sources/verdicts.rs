@@ -40,10 +40,6 @@ const OF_BUILDING: [Reason; 5] = [
     Reason::MetadataPatchError,
     Reason::ValuesFilesError,
 ];
-/// Reasons that only another spec takes away, wherever they come from.
-const STALLS: [Reason; 3] =
-    [Reason::FeatureGateDisabled, Reason::InvalidProviderConfiguration, Reason::InvalidVerificationMode];
-
 /// Why a source is not Ready.
 pub(super) struct Failure {
     pub(super) reason: Reason,
@@ -56,7 +52,7 @@ pub(super) struct Failure {
 
 impl From<(Reason, String)> for Failure {
     fn from((reason, message): (Reason, String)) -> Self {
-        Self { is_stalled: STALLS.contains(&reason), ..Self::retried(reason, message) }
+        Self { is_stalled: reason.is_of_the_spec(), ..Self::retried(reason, message) }
     }
 }
 

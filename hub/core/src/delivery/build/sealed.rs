@@ -24,6 +24,13 @@ struct Held {
     warnings: Vec<String>,
 }
 
+impl Held {
+    /// Bytes of memory.
+    fn size(&self) -> usize {
+        self.packed.len() + self.warnings.iter().map(String::len).sum::<usize>()
+    }
+}
+
 #[derive(Default)]
 pub(super) struct SealedBuilds {
     /// Packed groups, least recently used first.
@@ -37,10 +44,10 @@ impl SealedBuilds {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         held.retain(|other| other.digest != digest);
         held.push_back(Held { digest, packed, warnings });
-        let mut bytes: usize = held.iter().map(|one| one.packed.len()).sum();
+        let mut bytes: usize = held.iter().map(Held::size).sum();
         while bytes > MAX_BYTES {
             let Some(dropped) = held.pop_front() else { break };
-            bytes -= dropped.packed.len();
+            bytes -= dropped.size();
         }
     }
 

@@ -97,9 +97,9 @@ pub enum SignInRefused {
     /// It gave no token that stands for somebody.
     #[error("the hub does not accept the provider's token: {0}")]
     NotTaken(String),
-    /// People sign in at a provider, and the token is none of those for when they cannot.
+    /// People sign in at a provider, and the token is not an administrator's.
     #[error(
-        "people sign in at a provider here: of tokens, only an administrator's of this hub is taken, for emergencies"
+        "sign in at a provider: this hub accepts a token here only in an emergency, and only an administrator's own"
     )]
     NotForEmergencies,
     /// Something else.
