@@ -435,14 +435,14 @@ impl Running {
             // Where this fails, some may be marked as sent and were not: a new session is sent them all.
             let taken = self.hub.delivery.take_dispatches(&self.session).await;
             let taken = taken.map_err(|error| Ended::with(status(&error)))?;
-            if taken.is_empty() {
-                return Ok(());
-            }
-            for mut dispatch in taken {
+            for mut dispatch in taken.dispatches {
                 let completed = self.hub.delivery.complete_dispatch(&self.session, &mut dispatch).await;
                 completed.map_err(|error| Ended::with(status(&error)))?;
                 let dispatch = v1::Dispatch::from(dispatch);
                 self.say(hub_message::Body::Dispatch(dispatch)).await?;
+            }
+            if !taken.more {
+                return Ok(());
             }
         }
     }

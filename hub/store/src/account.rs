@@ -4,6 +4,8 @@
 //! A row of a key counts with what is sealed in it only, so that who can write the database can neither put in a key of his own
 //! nor prolong one.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use roadstead_model::ResourceUid;
 use sqlx::PgExecutor;
@@ -190,7 +192,8 @@ impl Tx {
     /// # Errors
     /// Where the database or the operating system's randomness fails.
     pub async fn add_account_key(&mut self, key: &AccountKey) -> Result<bool, StoreError> {
-        add_key(&mut *self.inner, &self.sealer, key).await
+        let sealer = Arc::clone(&self.sealer);
+        add_key(self.written().await?, &sealer, key).await
     }
 
     /// Drops keys, as [`Store::drop_account_keys`] does.
@@ -198,7 +201,7 @@ impl Tx {
     /// # Errors
     /// Where the database fails.
     pub async fn drop_account_keys(&mut self, before: i64) -> Result<u64, StoreError> {
-        drop_keys(&mut *self.inner, before).await
+        drop_keys(self.written().await?, before).await
     }
 
     /// Takes a token of an account back, for as long as it may last. False where `most` others of that account are kept already.
@@ -223,7 +226,7 @@ impl Tx {
         .bind(jti)
         .bind(to_sql(until))
         .bind(most)
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("take a service account's token back"))?;
         Ok(kept.rows_affected() == 1)

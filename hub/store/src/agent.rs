@@ -109,7 +109,7 @@ impl Tx {
     pub async fn hold_rollout(&mut self) -> Result<bool, StoreError> {
         sqlx::query_scalar("SELECT pg_try_advisory_xact_lock($1)")
             .bind(ROLLOUT_LOCK)
-            .fetch_one(&mut *self.inner)
+            .fetch_one(self.written().await?)
             .await
             .map_err(StoreError::query("take the roll-out's lock"))
     }
@@ -122,7 +122,7 @@ impl Tx {
         let what = || StoreError::query("draw the order of a roll-out");
         sqlx::query("DELETE FROM agent_rollout WHERE image <> ALL($1)")
             .bind(images)
-            .execute(&mut *self.inner)
+            .execute(self.written().await?)
             .await
             .map_err(what())?;
         let drawn: Vec<i64> = images.iter().map(|_| Uuid::new_v4().as_u64_pair().0.cast_signed()).collect();
@@ -132,11 +132,11 @@ impl Tx {
         )
         .bind(images)
         .bind(&drawn)
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(what())?;
         let seeds: Vec<(String, i64)> = sqlx::query_as("SELECT image, seed FROM agent_rollout")
-            .fetch_all(&mut *self.inner)
+            .fetch_all(self.written().await?)
             .await
             .map_err(what())?;
         Ok(seeds.into_iter().map(|(image, seed)| (image, seed.cast_unsigned())).collect())
@@ -161,7 +161,7 @@ impl Tx {
              WHERE r.kind = 'Cluster' AND r.api_group = 'fleet.roadstead.dev' AND r.deletion_timestamp IS NULL",
         )
         .bind(condition)
-        .fetch_all(&mut *self.inner)
+        .fetch_all(self.written().await?)
         .await
         .map_err(StoreError::query("list agents"))?;
         rows.into_iter()
@@ -217,7 +217,7 @@ impl Tx {
         .bind(request)
         .bind(given)
         .bind(mac)
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("give an agent an order"))?;
         self.wake(Topic::Dispatch);
@@ -253,7 +253,7 @@ impl Tx {
         .bind(image)
         .bind(state)
         .bind(message)
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("note what came of an agent's order"))?;
         Ok(noted.rows_affected() == 1)

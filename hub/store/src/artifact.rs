@@ -206,7 +206,7 @@ impl Tx {
         .bind(revision.to_string())
         .bind(to_sql(now))
         .bind(MAX_WAITING)
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("request a revision of a source"))?;
         Ok(wanted.rows_affected() > 0)
@@ -221,7 +221,7 @@ impl Tx {
         namespace: &str,
         but_for: Option<ResourceUid>,
     ) -> Result<u64, StoreError> {
-        artifact_bytes(&mut *self.inner, namespace, but_for).await
+        artifact_bytes(self.written().await?, namespace, but_for).await
     }
 
     /// Records what came of fetching a source at a revision: its artifact, which is stored, or why there is none. Nothing where the
@@ -253,7 +253,7 @@ impl Tx {
         .bind(artifact.ok().map(|digest| digest.as_bytes().to_vec()))
         .bind(artifact.err())
         .bind(to_sql(now))
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("keep the artifact of a revision"))?;
         Ok(())

@@ -213,7 +213,7 @@ impl Store {
         let gone = sqlx::query("DELETE FROM blob WHERE digest = $1 AND object_name = $2")
             .bind(digest.as_bytes().as_slice())
             .bind(object)
-            .execute(&mut *tx.inner)
+            .execute(tx.written().await?)
             .await
             .map_err(StoreError::query(what))?;
         if gone.rows_affected() == 0 {
@@ -226,7 +226,7 @@ impl Store {
         )
         .bind(digest.to_string())
         .bind(["metadata", "labels", GENERATOR].as_slice())
-        .fetch_all(&mut *tx.inner)
+        .fetch_all(tx.written().await?)
         .await
         .map_err(StoreError::query(what))?;
         for (uid, maker) in users {

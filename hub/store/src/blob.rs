@@ -24,11 +24,11 @@ const UNUSED: &str = "blob.digest NOT IN (SELECT build_digest FROM reconciliatio
          WHERE object #>> '{status,artifact,digest}' IS NOT NULL)
     AND blob.digest NOT IN (SELECT digest FROM remote_resource WHERE digest IS NOT NULL)
     AND blob.digest NOT IN
-        (SELECT kept.digest FROM resource pinned
-         JOIN resource source ON pinned.refers_to @> ARRAY[source.kind || '/' || source.namespace || '/' || source.name]
+        (SELECT kept.digest FROM resource applier
+         JOIN resource source ON applier.refers_to @> ARRAY[source.kind || '/' || source.namespace || '/' || source.name]
          JOIN source_artifact kept ON kept.source = source.uid
-           AND kept.revision = regexp_replace(pinned.object #>> '{spec,pin,revision}', '^.*:', '')
-         WHERE pinned.object #>> '{spec,pin,revision}' IS NOT NULL AND kept.digest IS NOT NULL)";
+           AND kept.revision = regexp_replace(applier.object #>> '{spec,pin,revision}', '^.*:', '')
+         WHERE applier.pinned AND kept.digest IS NOT NULL)";
 
 /// Small enough that a row is quick to read and to vacuum, large enough that a whole artifact is few rows.
 const CHUNK: usize = 512 * 1024;

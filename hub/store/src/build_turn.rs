@@ -99,7 +99,7 @@ impl Store {
         .bind(of.namespace)
         .bind(of.applier.0)
         .bind(to_sql(now))
-        .fetch_one(&mut *tx.inner)
+        .fetch_one(tx.written().await?)
         .await
         .map_err(StoreError::query(what))?;
         let id = Uuid::new_v4();
@@ -111,7 +111,7 @@ impl Store {
             .bind(runs.then_some(of.replica.0))
             .bind(to_sql(now + if runs { lease } else { kept(before) }))
             .bind(to_sql(now))
-            .execute(&mut *tx.inner)
+            .execute(tx.written().await?)
             .await
             .map_err(StoreError::query(what))?;
         tx.commit().await?;
@@ -133,7 +133,7 @@ impl Store {
         sqlx::query("DELETE FROM build_turn WHERE id = $1 OR applier = $2 AND replica IS NULL")
             .bind(turn)
             .bind(waits.map(|applier| applier.0))
-            .execute(&mut *tx.inner)
+            .execute(tx.written().await?)
             .await
             .map_err(StoreError::query("end a turn to build"))?;
         tx.wake_waiting(namespace, WOKEN).await?;
@@ -211,7 +211,7 @@ impl Tx {
         )
         .bind(namespace)
         .bind(most)
-        .fetch_all(&mut *self.inner)
+        .fetch_all(self.written().await?)
         .await
         .map_err(StoreError::query("look up who waits for a turn to build"))?;
         self.enqueue(Queue::Applier, &uids(waiting)).await
@@ -221,7 +221,7 @@ impl Tx {
         sqlx::query("SELECT pg_advisory_xact_lock($1, hashtext($2))")
             .bind(LOCK)
             .bind(namespace)
-            .execute(&mut *self.inner)
+            .execute(self.written().await?)
             .await
             .map_err(StoreError::query("lock a namespace's turns to build"))?;
         Ok(())

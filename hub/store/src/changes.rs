@@ -1,6 +1,6 @@
 //! What a unit of work changed, and the log of it that watches read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use roadstead_model::{ResourceUid, Topic};
 use serde_json::{Value, json};
@@ -12,6 +12,9 @@ use crate::feed::EventType;
 use crate::stored::Stored;
 use crate::time::to_sql;
 use crate::{Sealer, StoreError, Tx};
+
+/// What the statement that gives objects their versions sets besides, where some of them wait to be written.
+const OBJECT_AS_WELL: &str = ", object = CASE WHEN change.waits THEN change.object ELSE resource.object END";
 
 /// How an object changed within a [`Tx`].
 pub(crate) struct Change {
@@ -25,6 +28,8 @@ pub(crate) struct Changes {
     pub(crate) loaded: BTreeMap<ResourceUid, Stored>,
     pub(crate) order: Vec<ResourceUid>,
     pub(crate) changed: BTreeMap<ResourceUid, Change>,
+    /// Those that are not written yet.
+    pub(crate) waiting: BTreeSet<ResourceUid>,
 }
 
 /// The versions that a commit gave to what it changed.
@@ -55,8 +60,8 @@ impl Committed {
 }
 
 impl Tx {
-    /// Writes the change log. The last statement before the commit: it takes the counter's row.
-    pub(crate) async fn write_events(&mut self) -> Result<Committed, StoreError> {
+    /// What the change log gets; what is secret of past versions goes with it.
+    pub(crate) async fn gather_events(&mut self) -> Result<Events, StoreError> {
         let mut rows = Events::default();
         let changes = std::mem::take(&mut self.changes);
         for uid in &changes.order {
@@ -68,12 +73,18 @@ impl Tx {
                 (Some(before), None) => (EventType::Deleted, before),
             };
             rows.push(kind_of_event, stored, change, &self.sealer)?;
-        }
-        if rows.uid.is_empty() {
-            return Ok(Committed::default());
+            rows.waits.push(changes.waiting.contains(uid));
         }
         self.shred(std::mem::take(&mut rows.shredded)).await?;
-        let versions = rows.write(&mut self.inner).await?;
+        Ok(rows)
+    }
+
+    /// Writes the change log. The last statement before the commit: it takes the counter's row.
+    pub(crate) async fn write_events(&mut self, events: Events) -> Result<Committed, StoreError> {
+        if events.is_empty() {
+            return Ok(Committed::default());
+        }
+        let versions = events.write(&mut self.inner).await?;
         self.wake(Topic::Resources);
         Ok(Committed { versions })
     }
@@ -99,7 +110,7 @@ impl Tx {
 
 /// Rows of the change log, by column.
 #[derive(Default)]
-struct Events {
+pub(crate) struct Events {
     kind_of_event: Vec<&'static str>,
     uid: Vec<Uuid>,
     api_group: Vec<&'static str>,
@@ -110,14 +121,22 @@ struct Events {
     created_at: Vec<time::OffsetDateTime>,
     deletion_timestamp: Vec<Option<time::OffsetDateTime>>,
     object: Vec<Value>,
+    /// How long each is as a text.
+    size: Vec<i32>,
     sealed: Vec<Option<Vec<u8>>>,
     labels_before: Vec<Option<Value>>,
     before_version: Vec<Option<i64>>,
+    /// Whether each is still to be written.
+    waits: Vec<bool>,
     /// Those whose past versions lose what is secret of them.
     shredded: Vec<Uuid>,
 }
 
 impl Events {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.uid.is_empty()
+    }
+
     fn push(
         &mut self,
         kind_of_event: EventType,
@@ -141,7 +160,9 @@ impl Events {
         self.generation.push(stored.generation);
         self.created_at.push(to_sql(stored.created_at));
         self.deletion_timestamp.push(stored.deletion_timestamp.map(to_sql));
-        self.object.push(stored.column());
+        let object = stored.column();
+        self.size.push(length(&object));
+        self.object.push(object);
         // The last word on a Secret that is gone is that it is.
         let gone = kind_of_event == EventType::Deleted;
         self.sealed.push(if gone { None } else { stored.sealed(sealer)? });
@@ -155,43 +176,67 @@ impl Events {
         connection: &mut sqlx::PgConnection,
     ) -> Result<BTreeMap<ResourceUid, i64>, StoreError> {
         let count = i64::try_from(self.uid.len()).unwrap_or(i64::MAX);
-        let rows = sqlx::query(
+        let object = if self.waits.contains(&true) { OBJECT_AS_WELL } else { "" };
+        let sql = format!(
+            // By the LIMIT a plan for any number of changes expects as few as most commits have, so that it is kept.
             "WITH counter AS (UPDATE hub_state SET last_version = last_version + $1 \
                  RETURNING last_version - $1 AS base), \
              change AS (SELECT * FROM UNNEST($2::text[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], \
                  $8::bigint[], $9::timestamptz[], $10::timestamptz[], $11::jsonb[], $12::bytea[], $13::jsonb[], \
-                 $14::bigint[]) WITH ORDINALITY AS c(type, uid, api_group, kind, namespace, name, generation, \
-                 created_at, deletion_timestamp, object, sealed, labels_before, before_version, ord)), \
-             stamped AS (UPDATE resource SET resource_version = counter.base + change.ord FROM change, counter \
+                 $14::bigint[], $15::integer[], $16::boolean[]) WITH ORDINALITY AS c(type, uid, api_group, kind, namespace, name, generation, \
+                 created_at, deletion_timestamp, object, sealed, labels_before, before_version, size, waits, ord) LIMIT $1), \
+             stamped AS (UPDATE resource SET resource_version = counter.base + change.ord{object} FROM change, counter \
                  WHERE resource.uid = change.uid) \
              INSERT INTO resource_event (resource_version, type, uid, api_group, kind, namespace, name, generation, \
-                 created_at, deletion_timestamp, object, sealed, labels_before, before_version) \
+                 created_at, deletion_timestamp, object, sealed, labels_before, before_version, size) \
              SELECT counter.base + change.ord, type, uid, api_group, kind, namespace, name, generation, created_at, \
-                 deletion_timestamp, object, sealed, labels_before, before_version FROM change, counter \
-             RETURNING uid, resource_version",
-        )
-        .bind(count)
-        .bind(self.kind_of_event)
-        .bind(self.uid)
-        .bind(self.api_group)
-        .bind(self.kind)
-        .bind(self.namespace)
-        .bind(self.name)
-        .bind(self.generation)
-        .bind(self.created_at)
-        .bind(self.deletion_timestamp)
-        .bind(self.object)
-        .bind(self.sealed)
-        .bind(self.labels_before)
-        .bind(self.before_version)
-        .fetch_all(connection)
-        .await
-        .map_err(StoreError::query("write the change log"))?;
+                 deletion_timestamp, object, sealed, labels_before, before_version, size FROM change, counter \
+             RETURNING uid, resource_version"
+        );
+        let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
+            .bind(count)
+            .bind(self.kind_of_event)
+            .bind(self.uid)
+            .bind(self.api_group)
+            .bind(self.kind)
+            .bind(self.namespace)
+            .bind(self.name)
+            .bind(self.generation)
+            .bind(self.created_at)
+            .bind(self.deletion_timestamp)
+            .bind(self.object)
+            .bind(self.sealed)
+            .bind(self.labels_before)
+            .bind(self.before_version)
+            .bind(self.size)
+            .bind(self.waits)
+            .fetch_all(connection)
+            .await
+            .map_err(StoreError::query("write the change log"))?;
         rows.iter()
             .map(|row| Ok((ResourceUid(row.try_get("uid")?), row.try_get("resource_version")?)))
             .collect::<Result<_, sqlx::Error>>()
             .map_err(StoreError::query("read the new versions"))
     }
+}
+
+/// How many bytes an object has as a text.
+fn length(object: &Value) -> i32 {
+    struct Counted(usize);
+    impl std::io::Write for Counted {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut counted = Counted(0);
+    // Neither a JSON value nor what only counts can fail; what could not be written would be taken for very much.
+    let written = serde_json::to_writer(&mut counted, object);
+    written.ok().and_then(|()| i32::try_from(counted.0).ok()).unwrap_or(i32::MAX / 2)
 }
 
 /// A row of the change log as an object; what is sealed stays so until a watcher wants it.

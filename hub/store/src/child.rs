@@ -193,7 +193,7 @@ impl Tx {
         .bind(&namespaces)
         .bind(&names)
         .bind(kinds(PipelineRole::Applier))
-        .fetch_all(&mut *self.inner)
+        .fetch_all(self.written().await?)
         .await
         .map_err(StoreError::query(what))?;
         rows.iter()
@@ -271,7 +271,7 @@ impl Tx {
         .bind(parent.account)
         .bind(&objects)
         .bind(&adopted)
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query(what))?;
         sqlx::query(
@@ -282,7 +282,7 @@ impl Tx {
         .bind(&namespaces)
         .bind(&names)
         .bind(parent.uid.0)
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query(what))?;
         // What a person made may be kept up to date by several.
@@ -296,7 +296,7 @@ impl Tx {
         .bind(&namespaces)
         .bind(&names)
         .bind(parent.uid.0)
-        .fetch_all(&mut *self.inner)
+        .fetch_all(self.written().await?)
         .await
         .map_err(StoreError::query(what))
     }
@@ -316,7 +316,7 @@ impl Tx {
         .bind(&made.namespace)
         .bind(&made.name)
         .bind(made.uid.0)
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("note who makes an object"))?;
         Ok(noted.rows_affected() == 1)
@@ -338,7 +338,7 @@ impl Tx {
                 .bind(child.kind.get().kind)
                 .bind(&child.namespace)
                 .bind(&child.name)
-                .execute(&mut *self.inner)
+                .execute(self.written().await?)
                 .await
                 .map_err(StoreError::query(what))?;
         }
@@ -364,7 +364,7 @@ impl Tx {
         .bind(kind.get().kind)
         .bind(namespace)
         .bind(name)
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query(what))?;
         if !kind.is_applier() {
@@ -375,7 +375,7 @@ impl Tx {
                AND (kept AND NOT adopted OR NOT EXISTS (SELECT FROM resource WHERE resource.uid = child.object))",
         )
         .bind(uid.0)
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query(what))?;
         Ok(())
@@ -395,7 +395,7 @@ impl Tx {
         .bind(&namespaces)
         .bind(&names)
         .bind(kinds(PipelineRole::Applier))
-        .fetch_all(&mut *self.inner)
+        .fetch_all(self.written().await?)
         .await
         .map_err(StoreError::query("look up appliers by their names"))?;
         Ok(found.into_iter().map(ResourceUid).collect())
@@ -416,7 +416,7 @@ impl Tx {
         )
         .bind(parent.0)
         .bind(kinds(PipelineRole::Applier))
-        .fetch_all(&mut *self.inner)
+        .fetch_all(self.written().await?)
         .await
         .map_err(StoreError::query("look up what a Kustomization made"))?;
         Ok(found.into_iter().map(ResourceUid).collect())

@@ -73,7 +73,7 @@ impl Tx {
         .bind(to_sql(created))
         .bind(expires)
         .bind(mac)
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("store a join token"))?;
         Ok(())
@@ -98,7 +98,7 @@ impl Tx {
             "SELECT id, cluster_uid, expires_at, used_at, used_by_key, mac FROM join_token WHERE hash = $1 FOR UPDATE",
         )
         .bind(hash)
-        .fetch_optional(&mut *self.inner)
+        .fetch_optional(self.written().await?)
         .await
         .map_err(StoreError::query(what))?;
         let Some((id, cluster, expires, used_at, key, mac)) = found else { return Ok(None) };
@@ -121,7 +121,7 @@ impl Tx {
             .bind(id)
             .bind(to_sql(at))
             .bind(key)
-            .execute(&mut *self.inner)
+            .execute(self.written().await?)
             .await
             .map_err(StoreError::query("mark a join token as used"))?;
         Ok(())
@@ -146,7 +146,7 @@ impl Tx {
         .bind(cluster.0)
         .bind(kube_system.0)
         .bind(to_sql(at))
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query(what))?;
         sqlx::query_scalar(
@@ -155,7 +155,7 @@ impl Tx {
         )
         .bind(kube_system.0)
         .bind(cluster.0)
-        .fetch_optional(&mut *self.inner)
+        .fetch_optional(self.written().await?)
         .await
         .map_err(StoreError::query(what))
     }
@@ -171,7 +171,7 @@ impl Tx {
         let uid: Option<Uuid> =
             sqlx::query_scalar("SELECT kube_system_uid FROM cluster_identity WHERE cluster_uid = $1")
                 .bind(cluster.0)
-                .fetch_optional(&mut *self.inner)
+                .fetch_optional(self.written().await?)
                 .await
                 .map_err(StoreError::query("look up a cluster's identity"))?;
         Ok(uid.map(KubeSystemUid))
@@ -194,7 +194,7 @@ impl Tx {
         .bind(cluster.0)
         .bind(key)
         .bind(to_sql(at))
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("record an agent's key"))?;
         Ok(())
@@ -205,7 +205,7 @@ impl Tx {
     /// # Errors
     /// Where the database refuses.
     pub async fn agent_key(&mut self, cluster: ClusterUid) -> Result<Option<Vec<u8>>, StoreError> {
-        agent_key(&mut *self.inner, cluster).await
+        agent_key(self.written().await?, cluster).await
     }
 
     /// Takes a cluster's session from whoever has it: no session is the cluster's newest until another begins. False where
@@ -221,7 +221,7 @@ impl Tx {
         )
         .bind(cluster.0)
         .bind(to_sql(at))
-        .fetch_optional(&mut *self.inner)
+        .fetch_optional(self.written().await?)
         .await
         .map_err(StoreError::query("cut an agent's session"))?;
         Ok(was_open == Some(true))
@@ -252,7 +252,7 @@ impl Tx {
         .bind(to_sql(session.connected))
         .bind(&session.image)
         .bind(session.capabilities.names())
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("begin an agent's session"))?;
         self.end_tending(cluster, session.connected, true).await?;
@@ -278,7 +278,7 @@ impl Tx {
         .bind(cluster.0)
         .bind(session.0)
         .bind(why)
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("record whether an apiserver answers"))?;
         Ok(noted.rows_affected() > 0)
@@ -301,7 +301,7 @@ impl Tx {
         .bind(cluster.0)
         .bind(session.0)
         .bind(to_sql(at))
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("end an agent's session"))?;
         let is_ended = ended.rows_affected() == 1;
@@ -316,7 +316,7 @@ impl Tx {
     /// # Errors
     /// Where the database refuses.
     pub async fn newest_session(&mut self, cluster: ClusterUid) -> Result<Option<AgentSession>, StoreError> {
-        session(&mut *self.inner, cluster).await
+        session(self.written().await?, cluster).await
     }
 }
 
@@ -445,8 +445,9 @@ impl Store {
              WHERE r.finished_at IS NULL AND s.replica = $1 AND r.sent_in IS DISTINCT FROM s.session
                    AND r.dispatch_format <= $2
              UNION
-             SELECT s.session FROM agent_order o JOIN agent_session s ON s.cluster_uid = o.cluster_uid
-             WHERE o.state = 'told' AND s.replica = $1 AND o.sent_in IS DISTINCT FROM s.session
+             SELECT s.session FROM (SELECT * FROM agent_order WHERE state = 'told' OFFSET 0) o
+             JOIN agent_session s ON s.cluster_uid = o.cluster_uid
+             WHERE s.replica = $1 AND o.sent_in IS DISTINCT FROM s.session
              UNION
              SELECT s.session FROM resting t JOIN agent_session s ON s.cluster_uid = t.cluster_uid
              WHERE s.replica = $1 AND t.sent_in IS DISTINCT FROM s.session",

@@ -78,7 +78,7 @@ impl Tx {
         .bind(Json(timings))
         .bind(MAX_CHANGES)
         .bind(Trigger::Drift.as_str())
-        .fetch_optional(&mut *self.inner)
+        .fetch_optional(self.written().await?)
         .await
         .map_err(StoreError::query("record a correction"))?;
         Ok(attempt.map(Attempt))
@@ -103,7 +103,7 @@ impl Tx {
         .bind(applier.0)
         .bind(cluster.0)
         .bind(health_goes_on)
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("have an applier rest"))?;
         let is_new = noted.rows_affected() > 0;

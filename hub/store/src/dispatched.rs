@@ -271,7 +271,7 @@ impl Tx {
         .bind(key.generation.0)
         .bind(session.0)
         .bind(FORMAT)
-        .fetch_optional(&mut *self.inner)
+        .fetch_optional(self.written().await?)
         .await
         .map_err(StoreError::query(what))?;
         open.map_or(Ok(None), |open| open.of(what, key))

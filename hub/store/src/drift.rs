@@ -128,7 +128,7 @@ impl Tx {
         .bind(Json(told))
         .bind(to_sql(began))
         .bind(to_sql(now))
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("note what was corrected"))?;
         Ok(())
@@ -176,7 +176,7 @@ impl Tx {
         .bind(cluster.0)
         .bind(Json(told))
         .bind(to_sql(now))
-        .fetch_all(&mut *self.inner)
+        .fetch_all(self.written().await?)
         .await
         .map_err(StoreError::query("note what has drifted"))?;
         Ok(news.into_iter().filter_map(|n| usize::try_from(n).ok()).collect())
@@ -204,7 +204,7 @@ impl Tx {
         .bind(kinds)
         .bind(namespaces)
         .bind(names)
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("settle what has drifted"))?;
         Ok(ended.rows_affected() > 0)

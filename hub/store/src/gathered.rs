@@ -163,7 +163,7 @@ impl Tx {
         .bind(namespace)
         .bind(day.to_string())
         .bind(MOST_SILENCES)
-        .fetch_all(&mut *self.inner)
+        .fetch_all(self.written().await?)
         .await
         .map_err(StoreError::query(what))?;
         let read = |(name, created_at, spec): (String, Moment, Value)| {
@@ -181,7 +181,7 @@ impl Tx {
             "SELECT uid FROM resource WHERE api_group = 'notification.toolkit.fluxcd.io' AND kind = 'Alert' AND namespace = $1",
         )
         .bind(namespace)
-        .fetch_all(&mut *self.inner)
+        .fetch_all(self.written().await?)
         .await
         .map_err(StoreError::query("list the Alerts of a namespace"))?;
         Ok(found.into_iter().map(ResourceUid).collect())
@@ -196,7 +196,7 @@ impl Tx {
         let found: Vec<uuid::Uuid> =
             sqlx::query_scalar("SELECT DISTINCT alert FROM alert_source WHERE alert = ANY($1) ORDER BY 1")
                 .bind(uids)
-                .fetch_all(&mut *self.inner)
+                .fetch_all(self.written().await?)
                 .await
                 .map_err(StoreError::query("look which Alerts listen"))?;
         Ok(found.into_iter().map(ResourceUid).collect())
@@ -209,7 +209,7 @@ impl Tx {
     pub async fn gathered_for(&mut self, alert: ResourceUid) -> Result<Vec<String>, StoreError> {
         sqlx::query_scalar("SELECT DISTINCT silence FROM gathered WHERE alert = $1 ORDER BY 1")
             .bind(alert.0)
-            .fetch_all(&mut *self.inner)
+            .fetch_all(self.written().await?)
             .await
             .map_err(StoreError::query("read why news is gathered"))
     }
@@ -253,7 +253,7 @@ impl Tx {
         .bind(failure.event)
         .bind(to_sql(now))
         .bind(MOST_KEPT)
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("keep a failure for later"))?;
         Ok(())
@@ -284,7 +284,7 @@ impl Tx {
         .bind(is(Uncounted::Drift))
         .bind(is(Uncounted::Other))
         .bind(to_sql(now))
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("count news that is gathered"))?;
         Ok(())
@@ -308,7 +308,7 @@ impl Tx {
         .bind(member.namespace)
         .bind(member.name)
         .bind(member.condition)
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("note that an object is well again"))?;
         Ok(done.rows_affected() > 0)
@@ -334,7 +334,7 @@ impl Tx {
         )
         .bind(alert.0)
         .bind(silence)
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("leave news to a digest"))?;
         Ok(())
@@ -368,7 +368,7 @@ impl Tx {
         )
         .bind(&uids)
         .bind(silence)
-        .fetch_one(&mut *self.inner)
+        .fetch_one(self.written().await?)
         .await
         .map_err(StoreError::query(what))?;
         let named = sqlx::query_as(
@@ -380,7 +380,7 @@ impl Tx {
         .bind(silence)
         .bind(MAX_MESSAGE)
         .bind(MOST_NAMED)
-        .fetch_all(&mut *self.inner)
+        .fetch_all(self.written().await?)
         .await
         .map_err(StoreError::query(what))?;
         for statement in [
@@ -390,7 +390,7 @@ impl Tx {
             sqlx::query(statement)
                 .bind(&uids)
                 .bind(silence)
-                .execute(&mut *self.inner)
+                .execute(self.written().await?)
                 .await
                 .map_err(StoreError::query(what))?;
         }
@@ -418,7 +418,7 @@ impl Tx {
         )
         .bind(alerts)
         .bind(silence)
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("look which objects fail no more"))?;
         Ok(())
@@ -444,7 +444,7 @@ impl Tx {
         .bind(alert.0)
         .bind(silence)
         .bind(most)
-        .fetch_all(&mut *self.inner)
+        .fetch_all(self.written().await?)
         .await
         .map_err(StoreError::query("take failures that were kept"))?;
         let read = |(condition, cluster, Json(labels), news, event): FailingRow| StillFailing {
@@ -470,12 +470,12 @@ impl Tx {
         sqlx::query("INSERT INTO digest (provider, told_at) VALUES ($1, $2) ON CONFLICT DO NOTHING")
             .bind(provider.0)
             .bind(to_sql(now))
-            .execute(&mut *self.inner)
+            .execute(self.written().await?)
             .await
             .map_err(StoreError::query(what))?;
         let told_at: Moment = sqlx::query_scalar("SELECT told_at FROM digest WHERE provider = $1 FOR UPDATE")
             .bind(provider.0)
-            .fetch_one(&mut *self.inner)
+            .fetch_one(self.written().await?)
             .await
             .map_err(StoreError::query(what))?;
         from_sql(what, told_at)
@@ -489,7 +489,7 @@ impl Tx {
         sqlx::query("UPDATE digest SET told_at = $2 WHERE provider = $1")
             .bind(provider.0)
             .bind(to_sql(now))
-            .execute(&mut *self.inner)
+            .execute(self.written().await?)
             .await
             .map_err(StoreError::query("note that a digest was told"))?;
         Ok(())
@@ -520,7 +520,7 @@ impl Tx {
         .bind(key.as_slice())
         .bind(to_sql(now))
         .bind(MOST_WAITING)
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("have a message be sent"))?;
         Ok(())

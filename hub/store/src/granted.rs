@@ -78,7 +78,7 @@ impl Tx {
     /// Where the database refuses.
     pub async fn granted_references(&mut self, uid: ResourceUid) -> Result<Vec<Reference>, StoreError> {
         let found = sqlx::query_scalar("SELECT reference FROM granted_reference WHERE uid = $1");
-        let found: Result<Vec<String>, _> = found.bind(uid.0).fetch_all(&mut *self.inner).await;
+        let found: Result<Vec<String>, _> = found.bind(uid.0).fetch_all(self.written().await?).await;
         let found = found.map_err(StoreError::query("read granted references"))?;
         Ok(found.iter().filter_map(|key| Reference::from_key(key)).collect())
     }
@@ -97,7 +97,7 @@ impl Tx {
         sqlx::query("DELETE FROM granted_reference WHERE uid = $1 AND reference <> ALL($2)")
             .bind(uid.0)
             .bind(&keys)
-            .execute(&mut *self.inner)
+            .execute(self.written().await?)
             .await
             .map_err(StoreError::query(what))?;
         sqlx::query(
@@ -106,7 +106,7 @@ impl Tx {
         )
         .bind(uid.0)
         .bind(&keys)
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query(what))?;
         Ok(())
@@ -129,7 +129,7 @@ impl Tx {
                OR EXISTS (SELECT 1 FROM unnest(refers_to) AS used (key) WHERE split_part(used.key, '/', 2) = $4))",
         );
         let found = found.bind(kind.get().group()).bind(kind.get().kind).bind(from).bind(to);
-        let found: Result<Vec<Uuid>, _> = found.fetch_all(&mut *self.inner).await;
+        let found: Result<Vec<Uuid>, _> = found.fetch_all(self.written().await?).await;
         let found = found.map_err(StoreError::query("look up who refers to a namespace"))?;
         Ok(found.into_iter().map(ResourceUid).collect())
     }

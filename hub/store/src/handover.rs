@@ -314,7 +314,7 @@ impl Tx {
         .bind(new.default_namespace)
         .bind(to.0)
         .bind(by)
-        .fetch_all(&mut *self.inner)
+        .fetch_all(self.written().await?)
         .await
         .map_err(StoreError::query("hand objects over"))?;
         let mut moved: Vec<ObjectRef> = rows.into_iter().map(object).collect();
@@ -342,7 +342,7 @@ impl Tx {
         .bind(to.name)
         .bind(to.account)
         .bind(objects)
-        .fetch_all(&mut *self.inner)
+        .fetch_all(self.written().await?)
         .await
         .map_err(StoreError::query("hand children over"))?;
         let is_moved = |child: &&Child| child.object.is_some_and(|uid| moved.contains(&uid.0));

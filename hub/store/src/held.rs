@@ -124,7 +124,7 @@ impl Tx {
         .bind(held.dispatch.as_bytes().as_slice())
         .bind(i64::try_from(held.total).unwrap_or(i64::MAX))
         .bind(to_sql(now))
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("record held deletions"))?;
         Ok(())
@@ -148,7 +148,7 @@ impl Tx {
         .bind(digest.as_bytes().as_slice())
         .bind(to_sql(now))
         .bind(by)
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("confirm held deletions"))?;
         Ok(done.rows_affected() > 0)

@@ -20,20 +20,20 @@ impl Tx {
         sqlx::query("DELETE FROM hook WHERE receiver = $1 AND digest IS DISTINCT FROM $2")
             .bind(receiver.0)
             .bind(digest)
-            .execute(&mut *self.inner)
+            .execute(self.written().await?)
             .await
             .map_err(StoreError::query(what))?;
         let Some(digest) = digest else { return Ok(true) };
         sqlx::query("INSERT INTO hook (digest, receiver) VALUES ($1, $2) ON CONFLICT DO NOTHING")
             .bind(digest)
             .bind(receiver.0)
-            .execute(&mut *self.inner)
+            .execute(self.written().await?)
             .await
             .map_err(StoreError::query(what))?;
         sqlx::query_scalar("SELECT EXISTS (SELECT FROM hook WHERE digest = $1 AND receiver = $2)")
             .bind(digest)
             .bind(receiver.0)
-            .fetch_one(&mut *self.inner)
+            .fetch_one(self.written().await?)
             .await
             .map_err(StoreError::query(what))
     }

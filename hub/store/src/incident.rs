@@ -264,7 +264,7 @@ impl Tx {
     pub async fn hold_incidents(&mut self, alert: ResourceUid) -> Result<(), StoreError> {
         sqlx::query("SELECT FROM resource WHERE uid = $1 FOR NO KEY UPDATE")
             .bind(alert.0)
-            .execute(&mut *self.inner)
+            .execute(self.written().await?)
             .await
             .map_err(StoreError::query("hold an Alert's incidents"))?;
         Ok(())
@@ -320,7 +320,7 @@ impl Tx {
         .bind(MOST_MEMBERS)
         .bind(member.group)
         .bind(member.condition)
-        .fetch_one(&mut *self.inner)
+        .fetch_one(self.written().await?)
         .await
         .map_err(StoreError::query("note a failure with its incident"))?;
         Ok(joined)
@@ -370,7 +370,7 @@ impl Tx {
         .bind(member.name)
         .bind(to_sql(now))
         .bind(member.condition)
-        .fetch_one(&mut *self.inner)
+        .fetch_one(self.written().await?)
         .await
         .map_err(StoreError::query("note that an object is well again"))?;
         Ok(recovered)
@@ -390,7 +390,7 @@ impl Tx {
              RETURNING incident",
         )
         .bind(alert.0)
-        .fetch_all(&mut *self.inner)
+        .fetch_all(self.written().await?)
         .await
         .map_err(StoreError::query(what))?;
         if changed.is_empty() {
@@ -402,7 +402,7 @@ impl Tx {
         )
         .bind(changed)
         .bind(to_sql(now))
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query(what))?;
         Ok(())
@@ -430,7 +430,7 @@ impl Tx {
             .bind(alert.0)
             .bind(to_sql(now))
             .bind(most)
-            .fetch_all(&mut *self.inner)
+            .fetch_all(self.written().await?)
             .await
             .map_err(StoreError::query(what))?;
         rows.into_iter().map(|row| row.read(what)).collect()
@@ -450,7 +450,7 @@ impl Tx {
         )
         .bind(incident)
         .bind(namespace)
-        .fetch_all(&mut *self.inner)
+        .fetch_all(self.written().await?)
         .await
         .map_err(StoreError::query("read the objects of an incident"))
     }
@@ -480,7 +480,7 @@ impl Tx {
         .bind(namespace)
         .bind(name)
         .bind(most)
-        .fetch_all(&mut *self.inner)
+        .fetch_all(self.written().await?)
         .await
         .map_err(StoreError::query("read who fails in an incident"))?;
         let read = |(kind, namespace, name, cluster, labels): FailingRow| FailingMember {
@@ -510,7 +510,7 @@ impl Tx {
         .bind(kind)
         .bind(namespace)
         .bind(name)
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query(what))?;
         sqlx::query(
@@ -524,7 +524,7 @@ impl Tx {
         .bind(incident)
         .bind(to_sql(now))
         .bind(key.as_slice())
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query(what))?;
         Ok(())
@@ -537,7 +537,7 @@ impl Tx {
     pub async fn forget_told(&mut self, incident: IncidentId) -> Result<(), StoreError> {
         sqlx::query("DELETE FROM incident WHERE id = $1")
             .bind(incident)
-            .execute(&mut *self.inner)
+            .execute(self.written().await?)
             .await
             .map_err(StoreError::query("forget an incident"))?;
         Ok(())
@@ -554,7 +554,7 @@ impl Tx {
         )
         .bind(incident)
         .bind(key.as_slice())
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("forget an incident"))?;
         Ok(())
@@ -575,7 +575,7 @@ impl Tx {
         )
         .bind(alert.0)
         .bind(kind)
-        .fetch_one(&mut *self.inner)
+        .fetch_one(self.written().await?)
         .await
         .map_err(StoreError::query("count the clusters that an Alert hears of"))
     }
@@ -588,7 +588,7 @@ impl Tx {
         sqlx::query("UPDATE incident SET look_at = $2 WHERE id = $1")
             .bind(incident)
             .bind(to_sql(at))
-            .execute(&mut *self.inner)
+            .execute(self.written().await?)
             .await
             .map_err(StoreError::query("note when an incident is looked at again"))?;
         Ok(())
@@ -632,7 +632,7 @@ impl Tx {
         .bind(key.as_slice())
         .bind(to_sql(now))
         .bind(MOST_WAITING)
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("tell an incident"))?;
         Ok(())
@@ -646,7 +646,7 @@ impl Tx {
         sqlx::query("UPDATE incident SET look_at = NULL, ended_at = $2 WHERE id = $1")
             .bind(incident)
             .bind(to_sql(now))
-            .execute(&mut *self.inner)
+            .execute(self.written().await?)
             .await
             .map_err(StoreError::query("note that an incident is over"))?;
         Ok(())
@@ -661,7 +661,7 @@ impl Tx {
         let next: Option<Moment> =
             sqlx::query_scalar("SELECT min(look_at) FROM incident WHERE alert = $1 AND ended_at IS NULL")
                 .bind(alert.0)
-                .fetch_one(&mut *self.inner)
+                .fetch_one(self.written().await?)
                 .await
                 .map_err(StoreError::query(what))?;
         next.map(|at| from_sql(what, at)).transpose()

@@ -89,7 +89,7 @@ impl Tx {
         .bind(&columns.kinds)
         .bind(&columns.namespaces)
         .bind(&columns.names)
-        .fetch_all(&mut *self.inner)
+        .fetch_all(self.written().await?)
         .await
         .map_err(StoreError::query("look for other owners"))?;
         if !contested.is_empty() {
@@ -119,7 +119,7 @@ impl Tx {
         .bind(&columns.kinds)
         .bind(&columns.namespaces)
         .bind(&columns.names)
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("write the intended inventory"))?;
         Ok(Vec::new())
@@ -147,7 +147,7 @@ impl Tx {
         let rows: Vec<(String, String, String, String)> = sqlx::query_as(
             "WITH later AS MATERIALIZED (SELECT * FROM built_later($3) WHERE $9)
              , outside AS (
-                 SELECT * FROM unnest($5::text[], $6::text[], $7::text[], $8::text[]) AS o (g, k, ns, n)
+                 (SELECT * FROM unnest($5::text[], $6::text[], $7::text[], $8::text[]) AS o (g, k, ns, n) LIMIT $10)
                  EXCEPT (SELECT * FROM built_objects($3, $4)
                          UNION ALL SELECT api_group, kind, namespace, name FROM inventory
                                    WHERE cluster_uid = $1 AND applier = $2))
@@ -164,7 +164,8 @@ impl Tx {
         .bind(&columns.namespaces)
         .bind(&columns.names)
         .bind(substituted)
-        .fetch_all(&mut *self.inner)
+        .bind(i64::try_from(objects.len()).unwrap_or(i64::MAX))
+        .fetch_all(self.written().await?)
         .await
         .map_err(StoreError::query("hold an intended inventory against its build"))?;
         let outside = |(group, kind, namespace, name)| object((group, String::new(), kind, namespace, name));
@@ -204,7 +205,7 @@ impl Tx {
         .bind(&columns.namespaces)
         .bind(&columns.names)
         .bind(attempt.0)
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("settle the inventory"))?;
         Ok(())
@@ -231,7 +232,7 @@ impl Tx {
         .bind(cluster.0)
         .bind(applier.0)
         .bind(build.as_bytes().as_slice())
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("label an inventory"))?;
         Ok(())
@@ -244,7 +245,7 @@ impl Tx {
     pub async fn orphan(&mut self, applier: ApplierUid) -> Result<(), StoreError> {
         sqlx::query("DELETE FROM inventory WHERE applier = $1")
             .bind(applier.0)
-            .execute(&mut *self.inner)
+            .execute(self.written().await?)
             .await
             .map_err(StoreError::query("forget an inventory"))?;
         Ok(())
@@ -257,7 +258,7 @@ impl Tx {
     pub async fn abandon_cluster(&mut self, cluster: ClusterUid) -> Result<(), StoreError> {
         sqlx::query("DELETE FROM inventory WHERE cluster_uid = $1")
             .bind(cluster.0)
-            .execute(&mut *self.inner)
+            .execute(self.written().await?)
             .await
             .map_err(StoreError::query("forget a cluster's inventory"))?;
         Ok(())

@@ -73,6 +73,7 @@ use roadstead_model::Topic;
 use sqlx::Connection as _;
 use sqlx::migrate::MigrateError;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use tokio::sync::Semaphore;
 
 pub use account::{AccountKey, AccountStanding, ShownAccountToken};
 pub use agent::FleetAgent;
@@ -137,6 +138,8 @@ const TRUSTED: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a connection that was not used for a while may take to say that it lives.
 const PING: Duration = Duration::from_secs(1);
+/// Units of work of this process that take the counter of versions, or wait for it in the database.
+const TURNS: usize = 2;
 
 static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations");
 
@@ -155,6 +158,8 @@ pub struct Store {
     newest: restore::Newest,
     written: audit::Written,
     artifacts: Option<Arc<ArtifactStore>>,
+    /// Of units of work that are about to take the counter of versions.
+    turns: Arc<Semaphore>,
 }
 
 impl Store {
@@ -229,7 +234,18 @@ impl Store {
         let statements = Statements::default();
         let (pool, units) =
             (counted::Connections::new(pool, &statements), counted::Connections::new(units, &statements));
-        Ok(Self { pool, units, sealer, signals, feed, health, newest, written, artifacts: None })
+        Ok(Self {
+            pool,
+            units,
+            sealer,
+            signals,
+            feed,
+            health,
+            newest,
+            written,
+            artifacts: None,
+            turns: Arc::new(Semaphore::new(TURNS)),
+        })
     }
 
     /// Whether the database answers.
@@ -293,6 +309,7 @@ impl Store {
             is_listened_to: true,
             changes: changes::Changes::default(),
             held_namespaces: BTreeSet::new(),
+            turns: Arc::clone(&self.turns),
             newest: self.newest.clone(),
             written: self.written.clone(),
             noted: None,
@@ -320,6 +337,7 @@ pub struct Tx {
     changes: changes::Changes,
     /// Namespaces that this unit of work has locked against their end.
     held_namespaces: BTreeSet<String>,
+    turns: Arc<Semaphore>,
     newest: restore::Newest,
     written: audit::Written,
     /// Where something was noted in the audit log, what is told of once it is there.
@@ -341,9 +359,16 @@ impl Tx {
     pub async fn commit(mut self) -> Result<Committed, StoreError> {
         self.write_news().await?;
         self.write_enqueued().await?;
+        let events = self.gather_events().await?;
+        // Who waits for the counter's row in the database costs it more than what is written. So it is waited for here: one of this process
+        // has it, and the next one stands behind that, so that it is taken again while the other's answer is on its way. From here on a unit
+        // of work waits for no other row.
+        let turns = Arc::clone(&self.turns);
+        let turn = if events.is_empty() { None } else { turns.acquire().await.ok() };
         // Last, since it takes the counter that all writers share.
-        let committed = self.write_events().await?;
+        let committed = self.write_events(events).await?;
         self.inner.commit().await.map_err(StoreError::query("commit"))?;
+        drop(turn);
         self.newest.saw(committed.newest());
         if let Some(noted) = self.noted {
             self.written.are_there(noted);

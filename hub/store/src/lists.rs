@@ -188,7 +188,7 @@ impl Store {
              AND ($1 = '' OR object #>> '{involvedObject,kind}' = $1) \
              AND ($2 = '' OR coalesce(object #>> '{involvedObject,namespace}', '') = $2) \
              AND ($3 = '' OR strpos(object #>> '{involvedObject,name}', $3) > 0) AND ($4 = '' OR object ->> 'type' = $4) \
-             AND ($5 = '' OR object ->> 'lastTimestamp' < $5) ORDER BY object ->> 'lastTimestamp' DESC LIMIT $6",
+             AND ($5 = '' OR last_seen < $5) ORDER BY last_seen DESC LIMIT $6",
         )
         .bind(&filter.kind)
         .bind(&filter.namespace)

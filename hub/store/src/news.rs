@@ -123,7 +123,7 @@ impl Tx {
         .bind(news.iter().map(|one| one.cluster.clone()).collect::<Vec<_>>())
         .bind(news.iter().map(|one| one.condition).collect::<Vec<_>>())
         .bind(roadstead_trace::carry().map(|trace| trace.to_string()))
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("write news"))?;
         if written.rows_affected() > 0 {
@@ -155,7 +155,7 @@ impl Tx {
         .bind(&kinds)
         .bind(&namespaces)
         .bind(&names)
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query(what))?;
         sqlx::query(
@@ -169,7 +169,7 @@ impl Tx {
         .bind(&namespaces)
         .bind(&names)
         .bind(only_errors)
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query(what))?;
         Ok(())
@@ -195,7 +195,7 @@ impl Tx {
         .bind(kind.get().kind)
         .bind(names.iter().collect::<Vec<_>>())
         .bind(keys)
-        .fetch_all(&mut *self.inner)
+        .fetch_all(self.written().await?)
         .await
         .map_err(StoreError::query("read labels"))?;
         Ok(rows.into_iter().map(|(name, Json(labels))| (name, labels)).collect())
@@ -209,7 +209,7 @@ impl Tx {
     pub async fn take_news(&mut self, most: i64) -> Result<Vec<WaitingNews>, StoreError> {
         let is_alone: bool = sqlx::query_scalar("SELECT pg_try_advisory_xact_lock($1)")
             .bind(SORTING)
-            .fetch_one(&mut *self.inner)
+            .fetch_one(self.written().await?)
             .await
             .map_err(StoreError::query("look whether news is being sorted"))?;
         if !is_alone {
@@ -235,7 +235,7 @@ impl Tx {
              FROM taken ORDER BY id",
         )
         .bind(most)
-        .fetch_all(&mut *self.inner)
+        .fetch_all(self.written().await?)
         .await
         .map_err(StoreError::query("take news"))?;
         let read = |(id, event, Json(labels), cluster, condition, alerts, trace): Row| WaitingNews {
@@ -258,7 +258,7 @@ impl Tx {
         .bind(alert.0)
         .bind(to_sql(now))
         .bind(count)
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("count what is left out"))?;
         Ok(())
@@ -306,7 +306,7 @@ impl Tx {
             .bind(to_sql(now))
             .bind(MOST_WAITING)
             .bind(&delivery.trace)
-            .fetch_one(&mut *self.inner)
+            .fetch_one(self.written().await?)
             .await
             .map_err(StoreError::query(what))?;
             added += u64::from(row.0);

@@ -24,6 +24,16 @@ const WRITES: [&str; 6] = ["create", "update", "patch", "delete", "deletecollect
 /// Of so many attempts that somebody asked for it is told when they began.
 const ASKED_FOR: i64 = 4;
 
+/// Who wrote an applier last, by the audit log: the account, and who acted as it.
+const WHO_CHANGED_IT: &str = "(SELECT a.username || CASE WHEN a.impersonator <> ''
+                                                THEN ' (impersonated by ' || a.impersonator || ')' ELSE '' END
+                               FROM resource r JOIN audit a USING (kind, namespace, name)
+                               WHERE r.uid = $1 AND a.outcome = 'ok' AND a.verb = ANY($25)
+                               ORDER BY a.id DESC LIMIT 1)";
+
+/// Who confirmed the deletions that an applier held.
+const WHO_CONFIRMED: &str = "(SELECT confirmed_by FROM held_deletion WHERE applier = $1)";
+
 /// What an attempt reconciles: known when it begins, and never changed.
 #[derive(Debug, Clone)]
 pub struct AttemptInputs {
@@ -181,7 +191,7 @@ impl Tx {
         .bind(dispatch.as_bytes().as_slice())
         .bind(inputs.trigger.map(Trigger::as_str))
         .bind(roadstead_trace::carry().map(|trace| trace.to_string()))
-        .fetch_optional(&mut *self.inner)
+        .fetch_optional(self.written().await?)
         .await
         .map_err(StoreError::query("record an attempt that changes nothing"))?;
         Ok(attempt.map(Attempt))
@@ -213,7 +223,7 @@ impl Tx {
         .bind(to_sql(inputs.started))
         .bind(dispatch.is_some())
         .bind(inputs.cluster.map(|cluster| cluster.0))
-        .fetch_one(&mut *self.inner)
+        .fetch_one(self.written().await?)
         .await
         .map_err(StoreError::query(what))?;
         let taken_over = taken_over.into_iter().flat_map(|Json(rows)| rows).map(
@@ -246,49 +256,49 @@ impl Tx {
             }
             _ => None,
         };
-        sqlx::query(
+        // Only what is asked for stands in the statement: of one for all of it, Postgres would make a plan each time that it is asked.
+        let actor = match inputs.trigger {
+            Some(trigger) if trigger.is_a_change() => WHO_CHANGED_IT,
+            Some(Trigger::Confirmation) => WHO_CONFIRMED,
+            _ => "NULL",
+        };
+        let sql = format!(
             "INSERT INTO reconciliation (applier, attempt, cluster_uid, epoch, generation, build_digest, revision,
                                          request, deletes, dispatch, started_at, deadline, finished_at, reason, message,
                                          artifact_digest, change_set, mac, dispatch_format, reads, rendered_by,
                                          dispatch_digest, trigger, trace, actor)
-             VALUES ($1, $16, $2, $17, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $18, $19, $20, $21, $22, $23, $27,
-                     CASE WHEN $24 THEN (SELECT a.username || CASE WHEN a.impersonator <> ''
-                                                  THEN ' (impersonated by ' || a.impersonator || ')' ELSE '' END
-                                         FROM resource r JOIN audit a USING (kind, namespace, name)
-                                         WHERE r.uid = $1 AND a.outcome = 'ok' AND a.verb = ANY($25)
-                                         ORDER BY a.id DESC LIMIT 1)
-                          WHEN $26 THEN (SELECT confirmed_by FROM held_deletion WHERE applier = $1) END)",
-        )
-        .bind(inputs.applier.0)
-        .bind(inputs.cluster.map(|cluster| cluster.0))
-        .bind(inputs.generation.0)
-        .bind(build)
-        .bind(inputs.revision.as_ref().map(ToString::to_string))
-        .bind(&inputs.request)
-        .bind(inputs.kind == AttemptKind::Delete)
-        .bind(dispatch.map(|(spec, _)| Json(spec)))
-        .bind(to_sql(inputs.started))
-        .bind(to_sql(dispatch.map_or(inputs.started, |(_, deadline)| deadline)))
-        .bind(outcome.map(|_| to_sql(inputs.started)))
-        .bind(outcome.map(|outcome| outcome.reason.as_str()))
-        .bind(outcome.map(|outcome| outcome.message.as_str()))
-        .bind(inputs.artifact.map(|artifact| artifact.as_bytes().to_vec()))
-        .bind(Some(done).filter(|done| !done.is_empty()).map(Json))
-        .bind(attempt)
-        .bind(epoch)
-        .bind(mac)
-        .bind(dispatch.map_or(dispatched::FORMAT, |(spec, _)| dispatched::format_of(spec)))
-        .bind(inputs.kind == AttemptKind::Read)
-        .bind(Some(&inputs.rendered_by).filter(|by| !by.is_empty()).map(Json))
-        .bind(dispatch.map(|(spec, _)| spec.digest().as_bytes().to_vec()))
-        .bind(inputs.trigger.map(Trigger::as_str))
-        .bind(inputs.trigger.is_some_and(Trigger::is_a_change))
-        .bind(&WRITES[..])
-        .bind(inputs.trigger == Some(Trigger::Confirmation))
-        .bind(roadstead_trace::carry().map(|trace| trace.to_string()))
-        .execute(&mut *self.inner)
-        .await
-        .map_err(StoreError::query(what))?;
+             VALUES ($1, $16, $2, $17, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $18, $19, $20, $21, $22, $23, $24,
+                     {actor})"
+        );
+        sqlx::query(sqlx::AssertSqlSafe(sql))
+            .bind(inputs.applier.0)
+            .bind(inputs.cluster.map(|cluster| cluster.0))
+            .bind(inputs.generation.0)
+            .bind(build)
+            .bind(inputs.revision.as_ref().map(ToString::to_string))
+            .bind(&inputs.request)
+            .bind(inputs.kind == AttemptKind::Delete)
+            .bind(dispatch.map(|(spec, _)| Json(spec)))
+            .bind(to_sql(inputs.started))
+            .bind(to_sql(dispatch.map_or(inputs.started, |(_, deadline)| deadline)))
+            .bind(outcome.map(|_| to_sql(inputs.started)))
+            .bind(outcome.map(|outcome| outcome.reason.as_str()))
+            .bind(outcome.map(|outcome| outcome.message.as_str()))
+            .bind(inputs.artifact.map(|artifact| artifact.as_bytes().to_vec()))
+            .bind(Some(done).filter(|done| !done.is_empty()).map(Json))
+            .bind(attempt)
+            .bind(epoch)
+            .bind(mac)
+            .bind(dispatch.map_or(dispatched::FORMAT, |(spec, _)| dispatched::format_of(spec)))
+            .bind(inputs.kind == AttemptKind::Read)
+            .bind(Some(&inputs.rendered_by).filter(|by| !by.is_empty()).map(Json))
+            .bind(dispatch.map(|(spec, _)| spec.digest().as_bytes().to_vec()))
+            .bind(inputs.trigger.map(Trigger::as_str))
+            .bind(roadstead_trace::carry().map(|trace| trace.to_string()))
+            .bind(&WRITES[..])
+            .execute(self.written().await?)
+            .await
+            .map_err(StoreError::query(what))?;
         Ok(Attempt(attempt))
     }
 
@@ -324,7 +334,7 @@ impl Tx {
         .bind(Queue::Applier.as_str())
         // What a person has confirmed is done.
         .bind(outcome.reason == Reason::ReconciliationSucceeded)
-        .fetch_optional(&mut *self.inner)
+        .fetch_optional(self.written().await?)
         .await
         .map_err(StoreError::query("close a reconciliation"))?;
         Ok(closed.map(|(Json(change_set), wanted, trace)| {
@@ -357,7 +367,7 @@ impl Tx {
             .bind(applier.0)
             .bind(attempt.0)
             .bind(sealed)
-            .execute(&mut *self.inner)
+            .execute(self.written().await?)
             .await
             .map_err(StoreError::query(what))?;
         Ok(())
@@ -374,7 +384,7 @@ impl Tx {
         )
         .bind(applier.0)
         .bind(Json(changes))
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("add to a change set"))?;
         Ok(())
@@ -387,7 +397,7 @@ impl Tx {
     pub async fn forget_reconciliations(&mut self, applier: ApplierUid) -> Result<(), StoreError> {
         sqlx::query("DELETE FROM reconciliation WHERE applier = $1")
             .bind(applier.0)
-            .execute(&mut *self.inner)
+            .execute(self.written().await?)
             .await
             .map_err(StoreError::query("forget reconciliations"))?;
         self.wake(Topic::Dispatch);

@@ -2,6 +2,7 @@
 
 use roadstead_api::{KindId, PipelineRole, Reference};
 use roadstead_model::{Reason, ResourceUid};
+use sqlx::{Postgres, QueryBuilder};
 use uuid::Uuid;
 
 use crate::{Store, StoreError, Tx};
@@ -69,7 +70,7 @@ impl Tx {
         let used = Reference { kind, namespace: namespace.to_owned(), name: name.to_owned() };
         let query =
             sqlx::query_scalar("SELECT uid FROM resource WHERE refers_to @> ARRAY[$1] AND kind = ANY($2)");
-        let found = query.bind(used.key()).bind(by).fetch_all(&mut *self.inner).await;
+        let found = query.bind(used.key()).bind(by).fetch_all(self.written().await?).await;
         uids(found, "look up who refers to an object")
     }
 
@@ -90,7 +91,7 @@ impl Tx {
              WHERE own.refers_to @> ARRAY[$1] AND own.kind = ANY($2) AND other.kind = ANY($2)",
         );
         let found =
-            query.bind(used.key()).bind(kinds(PipelineRole::Source)).fetch_all(&mut *self.inner).await;
+            query.bind(used.key()).bind(kinds(PipelineRole::Source)).fetch_all(self.written().await?).await;
         uids(found, "look up the sources of an object's sources")
     }
 
@@ -112,7 +113,7 @@ impl Tx {
         );
         let kind = KindId::ServiceAccount.get();
         let query = query.bind(kind.group()).bind(kind.kind).bind(namespace).bind(name);
-        let found = query.bind(kinds(PipelineRole::Source)).fetch_all(&mut *self.inner).await;
+        let found = query.bind(kinds(PipelineRole::Source)).fetch_all(self.written().await?).await;
         uids(found, "look up the sources whose service accounts pull with a Secret")
     }
 
@@ -130,7 +131,7 @@ impl Tx {
         );
         let kind = KindId::HelmChart.get();
         let query = query.bind(kind.group()).bind(kind.kind).bind(namespace);
-        let found = query.bind(Reason::DependencyBuildError.as_str()).fetch_all(&mut *self.inner).await;
+        let found = query.bind(Reason::DependencyBuildError.as_str()).fetch_all(self.written().await?).await;
         uids(found, "look up charts that lack what they depend on")
     }
 
@@ -148,7 +149,7 @@ impl Tx {
         let query = sqlx::query_scalar(
             "SELECT DISTINCT applier FROM reconciliation WHERE rendered_by IS NOT NULL AND rendered_by ? $1",
         );
-        let found = query.bind(used.key()).fetch_all(&mut *self.inner).await;
+        let found = query.bind(used.key()).fetch_all(self.written().await?).await;
         uids(found, "look up who was rendered by an object")
     }
 
@@ -165,32 +166,45 @@ impl Tx {
     ) -> Result<Concerned, StoreError> {
         let what = "look up whom an object concerns";
         let used = Reference { kind, namespace: namespace.to_owned(), name: name.to_owned() };
-        let rows: Vec<(Uuid, i32)> = sqlx::query_as(
-            "SELECT uid, CASE WHEN kind = ANY($8) THEN 1 WHEN kind = ANY($10) THEN 3 ELSE 0 END FROM resource
-             WHERE refers_to @> ARRAY[$2] AND ($1 AND kind = ANY($3) OR $9 AND kind = ANY($8 || $10))
-             UNION ALL
-             SELECT parent, 2 FROM child
-             WHERE $4 AND kind = $5 AND namespace = $6 AND name = $7 AND parent IS NOT NULL
-             UNION ALL
-             (SELECT DISTINCT heard.alert, 4 FROM resource AS used
-              JOIN alert_source AS heard ON heard.kind = used.kind AND heard.namespace IN (used.namespace, '*')
-                                        AND heard.name IN (used.name, '*')
-              JOIN resource AS alert ON alert.uid = heard.alert AND alert.object #> '{spec,group}' IS NOT NULL
-              WHERE $9 AND used.refers_to @> ARRAY[$2] AND used.kind = ANY($3))",
-        )
-        .bind(whom.users)
-        .bind(used.key())
-        .bind(kinds(PipelineRole::Applier))
-        .bind(whom.parent)
-        .bind(kind.get().kind)
-        .bind(namespace)
-        .bind(name)
-        .bind(kinds(PipelineRole::Source))
-        .bind(whom.sources)
-        .bind(kinds(PipelineRole::Other))
-        .fetch_all(&mut *self.inner)
-        .await
-        .map_err(StoreError::query(what))?;
+        // Only what is asked for stands in the statement: of one for all of it, Postgres would make a plan each time that it is asked.
+        let (mut query, mut asked) = (QueryBuilder::<Postgres>::new(""), 0);
+        let mut begin = |query: &mut QueryBuilder<Postgres>| {
+            asked += 1;
+            query.push(if asked > 1 { " UNION ALL " } else { "" });
+        };
+        if whom.users {
+            begin(&mut query);
+            query.push("SELECT uid, 0 FROM resource WHERE refers_to @> ARRAY[").push_bind(used.key());
+            query.push("] AND kind = ANY(").push_bind(kinds(PipelineRole::Applier)).push(")");
+        }
+        if whom.sources {
+            begin(&mut query);
+            let (sources, others) = (kinds(PipelineRole::Source), kinds(PipelineRole::Other));
+            query.push("SELECT uid, CASE WHEN kind = ANY(").push_bind(sources.clone());
+            query.push(") THEN 1 ELSE 3 END FROM resource WHERE refers_to @> ARRAY[").push_bind(used.key());
+            query.push("] AND kind = ANY(").push_bind([sources, others].concat());
+            query.push(
+                ") UNION ALL (SELECT DISTINCT heard.alert, 4 FROM resource AS used \
+                 JOIN alert_source AS heard ON heard.kind = used.kind AND heard.namespace IN (used.namespace, '*') \
+                 AND heard.name IN (used.name, '*') \
+                 JOIN resource AS alert ON alert.uid = heard.alert AND alert.object #> '{spec,group}' IS NOT NULL \
+                 WHERE used.refers_to @> ARRAY[",
+            );
+            query.push_bind(used.key()).push("] AND used.kind = ANY(");
+            query.push_bind(kinds(PipelineRole::Applier)).push("))");
+        }
+        if whom.parent {
+            begin(&mut query);
+            query.push("SELECT parent, 2 FROM child WHERE kind = ").push_bind(kind.get().kind);
+            query.push(" AND namespace = ").push_bind(namespace).push(" AND name = ").push_bind(name);
+            query.push(" AND parent IS NOT NULL");
+        }
+        if asked == 0 {
+            return Ok(Concerned::default());
+        }
+        // What refers to what never waits to be written.
+        let found = query.build_query_as().fetch_all(&mut *self.inner).await;
+        let rows: Vec<(Uuid, i32)> = found.map_err(StoreError::query(what))?;
         let mut concerned = Concerned::default();
         for (uid, role) in rows {
             match role {
@@ -220,7 +234,7 @@ impl Tx {
              UNION SELECT DISTINCT applier FROM inventory WHERE cluster_uid = $2",
         );
         let query = query.bind(name).bind(uid.0).bind(kinds(PipelineRole::Applier));
-        let found = query.fetch_all(&mut *self.inner).await;
+        let found = query.fetch_all(self.written().await?).await;
         uids(found, "look up a cluster's appliers")
     }
 
@@ -234,7 +248,7 @@ impl Tx {
         name: &str,
     ) -> Result<Vec<ResourceUid>, StoreError> {
         let query = sqlx::query_scalar(CLUSTERS_OF_SECRET);
-        let found = query.bind(namespace).bind(name).fetch_all(&mut *self.inner).await;
+        let found = query.bind(namespace).bind(name).fetch_all(self.written().await?).await;
         uids(found, "look up a Secret's clusters")
     }
 
@@ -250,7 +264,7 @@ impl Tx {
         let query = sqlx::query_scalar(
             "SELECT uid FROM resource WHERE kind = 'ManagementCluster' AND kubeconfig = $1 || '/' || $2",
         );
-        let found = query.bind(namespace).bind(name).fetch_all(&mut *self.inner).await;
+        let found = query.bind(namespace).bind(name).fetch_all(self.written().await?).await;
         uids(found, "look up a Secret's management clusters")
     }
 }

@@ -106,7 +106,7 @@ impl Tx {
              FOR UPDATE",
         )
         .bind(key)
-        .fetch_optional(&mut *self.inner)
+        .fetch_optional(self.written().await?)
         .await
         .map_err(StoreError::query(what))?;
         let before = before.map(|row| read(what, row)).transpose()?.map(|(_, before)| before);
@@ -130,7 +130,7 @@ impl Tx {
         .bind(held.map_or("", |held| held.revision.as_str()))
         .bind(held.map_or(0, |held| i64::try_from(held.bytes).unwrap_or(i64::MAX)))
         .bind(to_sql(found.ended_at))
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query(what))?;
         Ok((written.rows_affected() > 0).then_some(before))
@@ -145,7 +145,7 @@ impl Tx {
             "SELECT DISTINCT applier FROM reconciliation WHERE rendered_by IS NOT NULL AND rendered_by ? $1",
         )
         .bind(name)
-        .fetch_all(&mut *self.inner)
+        .fetch_all(self.written().await?)
         .await
         .map_err(StoreError::query("find who was rendered by something"))?;
         Ok(found.into_iter().map(ResourceUid).collect())

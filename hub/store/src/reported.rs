@@ -59,7 +59,7 @@ impl Tx {
         )
         .bind(key.applier.0)
         .bind(cluster.0)
-        .fetch_optional(&mut *self.inner)
+        .fetch_optional(self.written().await?)
         .await
         .map_err(StoreError::query("look which attempt health is told of"))?;
         let Some(newest) = newest.filter(|newest| newest.applies && newest.is_its_cluster) else {
@@ -118,7 +118,7 @@ impl Tx {
         .bind(healths)
         .bind(named)
         .bind(Json(serde_json::json!({})))
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("note health with an attempt"))?;
         Ok(())

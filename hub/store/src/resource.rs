@@ -15,6 +15,7 @@ use tokio_stream::StreamExt as _;
 use uuid::Uuid;
 
 use crate::changes::Change;
+use crate::counted::Work;
 use crate::stored::{Stored, time};
 use crate::time::to_sql;
 use crate::{Store, StoreError, Tx};
@@ -247,7 +248,7 @@ impl Store {
         // The times of an event are whatever its writer says, so texts; in the one form they are in their own order.
         let rows = sqlx::query(
             "SELECT uid FROM resource WHERE kind = 'Event' AND created_at < $1 AND \
-             coalesce(object #>> '{series,lastObservedTime}', object ->> 'lastTimestamp', '') < $2 \
+             coalesce(object #>> '{series,lastObservedTime}', last_seen, '') < $2 \
              ORDER BY created_at LIMIT $3",
         )
         .bind(to_sql(before))
@@ -323,6 +324,7 @@ impl Tx {
             .bind(kind.group())
             .bind(kind.kind)
             .bind(name)
+            // A namespace that is put never waits.
             .fetch_optional(&mut *self.inner)
             .await
             .map_err(StoreError::query("hold a namespace"))?;
@@ -344,12 +346,16 @@ impl Tx {
         lock: &'static str,
     ) -> Result<Option<PgRow>, StoreError> {
         let sql = format!("SELECT {COLUMNS} FROM resource WHERE {NAMED} {lock}");
+        let is_it = |put: &Stored| put.kind == kind && put.namespace == namespace && put.name == name;
+        let waiting = self.changes.waiting.iter().filter_map(|uid| self.changes.changed.get(uid));
+        let waits = waiting.filter_map(|change| change.after.as_ref()).any(is_it);
+        let connection = if waits { self.written().await? } else { &mut self.inner };
         sqlx::query(sqlx::AssertSqlSafe(sql))
             .bind(kind.get().group())
             .bind(kind.get().kind)
             .bind(namespace)
             .bind(name)
-            .fetch_optional(&mut *self.inner)
+            .fetch_optional(connection)
             .await
             .map_err(StoreError::query("read a resource"))
     }
@@ -362,7 +368,7 @@ impl Tx {
         let sql = format!("SELECT {COLUMNS} FROM resource WHERE uid = $1 FOR UPDATE");
         let row = sqlx::query(sqlx::AssertSqlSafe(sql))
             .bind(uid.0)
-            .fetch_optional(&mut *self.inner)
+            .fetch_optional(self.written_but_for_others(uid).await?)
             .await
             .map_err(StoreError::query("read a resource"))?;
         self.loaded(row.as_ref())
@@ -394,7 +400,7 @@ impl Tx {
         let mut query = QueryBuilder::new(format!("SELECT {COLUMNS} FROM resource"));
         push_kind(&mut query, kind, namespace, None);
         query.push(" ORDER BY namespace COLLATE \"C\", name COLLATE \"C\"").push(lock);
-        let found = query.build().fetch_all(&mut *self.inner).await;
+        let found = query.build().fetch_all(self.written().await?).await;
         let rows = found.map_err(StoreError::query("list resources"))?;
         rows.iter().map(|row| Stored::from_row(row, &self.sealer)).collect()
     }
@@ -404,7 +410,7 @@ impl Tx {
     /// # Errors
     /// Where the database refuses.
     pub async fn count_in(&mut self, kinds: &[KindId], namespace: &str) -> Result<i64, StoreError> {
-        count_in(&mut *self.inner, kinds, namespace).await
+        count_in(self.written().await?, kinds, namespace).await
     }
 
     fn loaded(&mut self, row: Option<&PgRow>) -> Result<Option<Stored>, StoreError> {
@@ -452,7 +458,12 @@ impl Tx {
         if present.is_same(&stored) {
             return Ok(());
         }
-        self.update(&stored).await?;
+        if Self::can_wait(present, &stored) {
+            self.changes.waiting.insert(uid);
+        } else {
+            self.changes.waiting.remove(&uid);
+            self.update(&stored).await?;
+        }
         match self.changes.changed.get_mut(&uid) {
             Some(change) => change.after = Some(stored),
             None => {
@@ -508,6 +519,32 @@ impl Tx {
         Ok(inserted.rows_affected() > 0)
     }
 
+    /// The connection for statements that may read what objects hold: what was put and [waits](Self::can_wait) is written before.
+    pub(crate) async fn written(&mut self) -> Result<&mut Work, StoreError> {
+        for uid in std::mem::take(&mut self.changes.waiting) {
+            let after = self.changes.changed.get(&uid).and_then(|change| change.after.clone());
+            if let Some(stored) = after {
+                self.update(&stored).await?;
+            }
+        }
+        Ok(&mut self.inner)
+    }
+
+    /// The same for statements that read nothing of what objects hold but for this one.
+    async fn written_but_for_others(&mut self, uid: ResourceUid) -> Result<&mut Work, StoreError> {
+        if self.changes.waiting.contains(&uid) { self.written().await } else { Ok(&mut self.inner) }
+    }
+
+    /// Whether an object is written by the statement that gives it its version, at the commit, and not on its own before that: where nothing
+    /// of it changes by which others are looked up. That is so of each status.
+    fn can_wait(before: &Stored, after: &Stored) -> bool {
+        before.kind != KindId::Namespace
+            && before.generation == after.generation
+            && before.deletion_timestamp == after.deletion_timestamp
+            && before.secret == after.secret
+            && before.refers_to() == after.refers_to()
+    }
+
     async fn update(&mut self, stored: &Stored) -> Result<(), StoreError> {
         sqlx::query(
             "UPDATE resource SET generation = $2, deletion_timestamp = $3, object = $4, sealed = $5, refers_to = $6 \
@@ -536,9 +573,10 @@ impl Tx {
         {
             return Ok(());
         }
+        self.changes.waiting.remove(&uid);
         sqlx::query("DELETE FROM resource WHERE uid = $1")
             .bind(uid.0)
-            .execute(&mut *self.inner)
+            .execute(self.written().await?)
             .await
             .map_err(StoreError::query("remove a resource"))?;
         match self.changes.changed.get_mut(&uid) {

@@ -191,7 +191,7 @@ impl Tx {
         .bind(numbers(|seen| seen.generation.0))
         .bind(cluster.0)
         .bind(requests)
-        .fetch_all(&mut *self.inner)
+        .fetch_all(self.written().await?)
         .await
         .map_err(StoreError::query("take in what an agent has seen"))?;
         Ok(unknown.into_iter().map(ApplierUid).collect())
@@ -217,7 +217,7 @@ impl Tx {
         .bind(applier.0)
         .bind(attempt.0)
         .bind(Reason::ReconciliationSucceeded.as_str())
-        .fetch_one(&mut *self.inner)
+        .fetch_one(self.written().await?)
         .await
         .map_err(StoreError::query("look whether an attempt is the first since a restore"))
     }

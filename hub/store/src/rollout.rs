@@ -212,7 +212,7 @@ impl Tx {
         let namespaces = namespaces.map(|all| all.concat());
         // To compile it takes longer than all else.
         sqlx::query("SET LOCAL jit = off")
-            .execute(&mut *self.inner)
+            .execute(self.written().await?)
             .await
             .map_err(StoreError::query("count appliers by revision"))?;
         let (applier, source) = (KindId::Kustomization.get(), KindId::GitRepository.get());
@@ -227,7 +227,7 @@ impl Tx {
             .bind(WAITING.map(Reason::as_str).to_vec())
             .bind(MOST_GROUPS)
             .bind(namespaces)
-            .fetch_all(&mut *self.inner)
+            .fetch_all(self.written().await?)
             .await
             .map_err(StoreError::query("count appliers by revision"))
     }
@@ -243,7 +243,7 @@ impl Tx {
         )
         .bind(alert.0)
         .bind(to_sql(now))
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("note that appliers were counted"))?;
         Ok(())
@@ -265,7 +265,7 @@ impl Tx {
         )
         .bind(alert.0)
         .bind(commits)
-        .fetch_all(&mut *self.inner)
+        .fetch_all(self.written().await?)
         .await
         .map_err(StoreError::query(what))?;
         let read = |row: Row| {
@@ -340,7 +340,7 @@ impl Tx {
         .bind(event)
         .bind(key.as_slice())
         .bind(MOST_WAITING)
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("tell a rollout"))?;
         Ok(told.rows_affected() > 0)

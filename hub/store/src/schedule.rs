@@ -59,16 +59,18 @@ impl Tx {
         // besides, is due at once.
         enqueued.sort_unstable();
         enqueued.dedup_by_key(|one| (one.uid, one.queue));
+        let many = count(enqueued.len());
         let uids: Vec<Uuid> = enqueued.iter().map(|one| one.uid).collect();
         let kinds: Vec<&str> = enqueued.iter().map(|one| one.queue).collect();
         let paced: Vec<bool> = enqueued.iter().map(|one| one.paced).collect();
         let traces = traced(uids.len(), roadstead_trace::carry());
         // A pass under way may have looked before this transaction: another one follows it at once then, paced or not.
+        // By the LIMIT a plan for any number of passes expects few, so that it is kept.
         sqlx::query(
             "INSERT INTO schedule (uid, kind, namespace, due_at, paced_until, trace)
              SELECT asked.uid, asked.kind, resource.namespace, '-infinity', CASE WHEN asked.paced THEN '-infinity'::timestamptz END,
                     asked.trace
-             FROM unnest($1::uuid[], $2::text[], $3::boolean[], $4::text[]) AS asked (uid, kind, paced, trace)
+             FROM (SELECT * FROM unnest($1::uuid[], $2::text[], $3::boolean[], $4::text[]) LIMIT $5) AS asked (uid, kind, paced, trace)
              JOIN resource ON resource.uid = asked.uid
              ON CONFLICT (uid, kind) DO UPDATE
              SET due_at = CASE WHEN excluded.paced_until IS NOT NULL AND schedule.claimed_by IS NULL
@@ -79,12 +81,38 @@ impl Tx {
         .bind(kinds)
         .bind(paced)
         .bind(traces)
+        .bind(many)
         .execute(&mut *self.inner)
         .await
         .map_err(StoreError::query("enqueue"))?;
         Ok(())
     }
 }
+
+/// What is due the longest, for [`Store::claim_due`]: the table `usual`.
+const OLDEST: &str = "usual AS (SELECT uid, due_at, namespace FROM schedule
+                                WHERE kind = $1 AND due_at <= $3 AND (claimed_until IS NULL OR claimed_until < $3) AND lost = 0
+                                ORDER BY due_at LIMIT $5 FOR UPDATE SKIP LOCKED)";
+
+/// The same where a namespace has all the places that it may have (`$10`). What waits for it may be very much, so the oldest of each other
+/// namespace are asked for, namespace by namespace; some more than there is room for, since other replicas may be about to take the same.
+const OLDEST_OF_OTHERS: &str = "
+    namespaces AS (
+        (SELECT namespace FROM schedule WHERE kind = $1 AND lost = 0 ORDER BY namespace LIMIT 1)
+        UNION ALL
+        SELECT (SELECT namespace FROM schedule WHERE kind = $1 AND lost = 0 AND namespace > last.namespace
+                ORDER BY namespace LIMIT 1)
+        FROM namespaces AS last WHERE last.namespace IS NOT NULL),
+    others AS (SELECT own.uid, own.due_at FROM namespaces CROSS JOIN LATERAL (
+                   SELECT uid, due_at FROM schedule
+                   WHERE kind = $1 AND schedule.namespace = namespaces.namespace AND due_at <= $3
+                     AND (claimed_until IS NULL OR claimed_until < $3) AND lost = 0
+                   ORDER BY due_at LIMIT $5) AS own
+               WHERE namespaces.namespace <> ALL ($10)
+               ORDER BY own.due_at LIMIT $5 * 4),
+    usual AS (SELECT uid, due_at, namespace FROM schedule
+              WHERE kind = $1 AND uid IN (SELECT uid FROM others) AND (claimed_until IS NULL OR claimed_until < $3)
+              ORDER BY due_at LIMIT $5 FOR UPDATE SKIP LOCKED)";
 
 /// A claim, since when it was due where that is a time, its namespace and its trace; or when the next pass is due.
 type ClaimRow = (Option<Uuid>, i64, i32, Option<::time::OffsetDateTime>, Option<String>, Option<String>);
@@ -116,65 +144,44 @@ impl Store {
     ) -> Result<Due, StoreError> {
         let what = "claim what is due";
         // One statement, since most loops find nothing most of the time. The next one in the index's own order: a `min`
-        // would read all rows. Where a namespace has all the places that it may have ($7), what waits for it may be very much, so the
-        // oldest of each other namespace are asked for then, namespace by namespace; some more than there is room for, since other
-        // replicas may be about to take the same.
-        let rows: Vec<ClaimRow> = sqlx::query_as(
+        // would read all rows.
+        let spent = room.spent();
+        let usual = if spent.is_empty() { OLDEST } else { OLDEST_OF_OTHERS };
+        let sql = format!(
             "WITH RECURSIVE
-                  oldest AS (SELECT uid, due_at, namespace FROM schedule
-                             WHERE cardinality($7::text[]) = 0 AND kind = $1 AND due_at <= $3
-                               AND (claimed_until IS NULL OR claimed_until < $3) AND lost = 0
-                             ORDER BY due_at LIMIT $5 FOR UPDATE SKIP LOCKED),
-                  namespaces AS (
-                      (SELECT namespace FROM schedule WHERE cardinality($7::text[]) > 0 AND kind = $1 AND lost = 0
-                       ORDER BY namespace LIMIT 1)
-                      UNION ALL
-                      SELECT (SELECT namespace FROM schedule WHERE kind = $1 AND lost = 0 AND namespace > last.namespace
-                              ORDER BY namespace LIMIT 1)
-                      FROM namespaces AS last WHERE last.namespace IS NOT NULL),
-                  others AS (SELECT own.uid, own.due_at FROM namespaces CROSS JOIN LATERAL (
-                                 SELECT uid, due_at FROM schedule
-                                 WHERE kind = $1 AND schedule.namespace = namespaces.namespace AND due_at <= $3
-                                   AND (claimed_until IS NULL OR claimed_until < $3) AND lost = 0
-                                 ORDER BY due_at LIMIT $5) AS own
-                             WHERE namespaces.namespace <> ALL ($7)
-                             ORDER BY own.due_at LIMIT $5 * 4),
-                  oldest_of_others AS (SELECT uid, due_at, namespace FROM schedule
-                                       WHERE kind = $1 AND uid IN (SELECT uid FROM others)
-                                         AND (claimed_until IS NULL OR claimed_until < $3)
-                                       ORDER BY due_at LIMIT $5 FOR UPDATE SKIP LOCKED),
-                  usual AS (TABLE oldest UNION ALL TABLE oldest_of_others),
+                  {usual},
                   ranked AS (SELECT uid, coalesce(held.places, 0)
                                          + row_number() OVER (PARTITION BY usual.namespace ORDER BY due_at) AS place
-                             FROM usual LEFT JOIN unnest($8::text[], $9::bigint[]) AS held (namespace, places)
+                             FROM usual LEFT JOIN unnest($7::text[], $8::bigint[]) AS held (namespace, places)
                                ON held.namespace = usual.namespace),
                   suspect AS (SELECT uid FROM schedule
                               WHERE kind = $1 AND due_at <= $3 AND (claimed_until IS NULL OR claimed_until < $3)
                                 AND lost > 0
                               ORDER BY due_at LIMIT $6 FOR UPDATE SKIP LOCKED),
                   claimed AS (UPDATE schedule SET claimed_by = $2, claimed_until = $4
-                              WHERE kind = $1 AND uid IN (SELECT uid FROM ranked WHERE place <= $10
+                              WHERE kind = $1 AND uid IN (SELECT uid FROM ranked WHERE place <= $9
                                                           UNION ALL SELECT uid FROM suspect)
                               RETURNING uid, wanted, lost, CASE WHEN isfinite(due_at) THEN due_at END AS due_at, namespace,
                                         trace)
              SELECT uid, wanted, lost, due_at, namespace, trace FROM claimed
              UNION ALL
              (SELECT NULL, 0, 0, due_at, NULL, NULL FROM schedule
-              WHERE kind = $1 AND due_at > $3 AND claimed_until IS NULL AND lost = 0 ORDER BY due_at LIMIT 1)",
-        )
-        .bind(queue.as_str())
-        .bind(replica.0)
-        .bind(to_sql(now))
-        .bind(to_sql(now + lease))
-        .bind(count(room.free))
-        .bind(i64::from(room.suspect && room.free > 0))
-        .bind(room.spent())
-        .bind(room.held.keys().collect::<Vec<_>>())
-        .bind(room.held.values().map(|places| count(*places)).collect::<Vec<_>>())
-        .bind(count(room.of_one))
-        .fetch_all(&self.pool)
-        .await
-        .map_err(StoreError::query(what))?;
+              WHERE kind = $1 AND due_at > $3 AND claimed_until IS NULL AND lost = 0 ORDER BY due_at LIMIT 1)"
+        );
+        let rows: Vec<ClaimRow> = sqlx::query_as(sqlx::AssertSqlSafe(sql))
+            .bind(queue.as_str())
+            .bind(replica.0)
+            .bind(to_sql(now))
+            .bind(to_sql(now + lease))
+            .bind(count(room.free))
+            .bind(i64::from(room.suspect && room.free > 0))
+            .bind(room.held.keys().collect::<Vec<_>>())
+            .bind(room.held.values().map(|places| count(*places)).collect::<Vec<_>>())
+            .bind(count(room.of_one))
+            .bind(spent)
+            .fetch_all(&self.pool)
+            .await
+            .map_err(StoreError::query(what))?;
         let mut due = Due::default();
         for (uid, wanted, lost, at, namespace, trace) in rows {
             let at = at.map(|at| from_sql(what, at)).transpose()?;

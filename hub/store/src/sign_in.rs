@@ -227,7 +227,7 @@ impl Tx {
             )
             .bind(state)
             .bind(to_sql(until))
-            .execute(&mut *self.inner)
+            .execute(self.written().await?)
             .await
             .map_err(StoreError::query(what))?;
             if used.rows_affected() == 0 {
@@ -247,7 +247,7 @@ impl Tx {
         .bind(sealed)
         .bind(to_sql(new.begins))
         .bind(to_sql(new.ends))
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query(what))?;
         sqlx::query(
@@ -257,7 +257,7 @@ impl Tx {
         .bind(new.owner)
         .bind(new.most.saturating_sub(1).max(0))
         .bind(hash.bytes())
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("end the oldest sessions of a user"))?;
         Ok(Some((id, text)))
@@ -270,7 +270,7 @@ impl Tx {
     pub async fn end_sign_in_session(&mut self, hash: &TokenHash) -> Result<Option<Uuid>, StoreError> {
         sqlx::query_scalar("DELETE FROM sign_in_session WHERE hash = $1 RETURNING id")
             .bind(hash.bytes())
-            .fetch_optional(&mut *self.inner)
+            .fetch_optional(self.written().await?)
             .await
             .map_err(StoreError::query("end a session"))
     }

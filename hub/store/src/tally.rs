@@ -75,7 +75,7 @@ impl Tx {
         .bind(uid.0)
         .bind(to_sql(now))
         .bind(to_sql(now - pause))
-        .fetch_optional(&mut *self.inner)
+        .fetch_optional(self.written().await?)
         .await
         .map_err(StoreError::query(what))?;
         let Some((sent, failed, sent_at, failed_at, error)) = row else { return Ok(None) };
@@ -103,7 +103,7 @@ impl Tx {
         .bind(stored.uid.0)
         .bind(stored.kind == KindId::Provider)
         .bind(refers)
-        .fetch_one(&mut *self.inner)
+        .fetch_one(self.written().await?)
         .await
         .map_err(StoreError::query("count what waits to be sent"))
     }

@@ -36,17 +36,19 @@ impl Tx {
         now: Timestamp,
     ) -> Result<Vec<ApplierUid>, StoreError> {
         let uids = |appliers: &[ApplierUid]| appliers.iter().map(|applier| applier.0).collect::<Vec<_>>();
-        // Only of those that were ever dispatched there.
+        // Only of those that were ever dispatched there. By the OFFSET each is looked up by its key, whatever Postgres knows of how many
+        // attempts there are; and since it expects ten of what a subquery gives, however many are asked for, one plan is kept.
         let ended: Vec<Uuid> = sqlx::query_scalar(
             "WITH session AS (SELECT FROM agent_session WHERE cluster_uid = $1 AND session = $2
                               AND disconnected_at IS NULL),
                   begun AS (INSERT INTO tended (applier, cluster_uid)
                             SELECT k.uid, $1 FROM resource k
-                            WHERE k.uid = ANY ($3) AND EXISTS (SELECT FROM session)
-                              AND EXISTS (SELECT FROM reconciliation r WHERE r.applier = k.uid AND r.cluster_uid = $1)
+                            WHERE k.uid = ANY (ARRAY(SELECT unnest($3::uuid[]))) AND EXISTS (SELECT FROM session)
+                              AND EXISTS (SELECT FROM reconciliation r WHERE r.applier = k.uid AND r.cluster_uid = $1 OFFSET 0)
                             ON CONFLICT (applier) DO UPDATE SET cluster_uid = $1, until = NULL, forsaken = false)
              UPDATE tended SET until = $5, forsaken = false
-             WHERE applier = ANY ($4) AND cluster_uid = $1 AND until IS NULL AND EXISTS (SELECT FROM session)
+             WHERE applier = ANY (ARRAY(SELECT unnest($4::uuid[]))) AND cluster_uid = $1 AND until IS NULL
+               AND EXISTS (SELECT FROM session)
              RETURNING applier",
         )
         .bind(cluster.0)
@@ -54,7 +56,7 @@ impl Tx {
         .bind(uids(begun))
         .bind(uids(ended))
         .bind(to_sql(now))
-        .fetch_all(&mut *self.inner)
+        .fetch_all(self.written().await?)
         .await
         .map_err(StoreError::query("record what an agent tends"))?;
         Ok(ended.into_iter().map(ApplierUid).collect())
@@ -83,7 +85,7 @@ impl Tx {
         .bind(cluster.0)
         .bind(session.0)
         .bind(CLUSTER_KEYS)
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("record that keys of a cluster have changed"))?;
         Ok(noted.rows_affected() > 0)
@@ -104,7 +106,7 @@ impl Tx {
         .bind(cluster.0)
         .bind(to_sql(now))
         .bind(begins)
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("forget what an agent tended"))?;
         Ok(())

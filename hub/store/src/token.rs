@@ -293,7 +293,7 @@ impl Tx {
     pub async fn revoke_token(&mut self, id: Uuid) -> Result<Option<String>, StoreError> {
         sqlx::query_scalar("DELETE FROM access_token WHERE id = $1 RETURNING username")
             .bind(id)
-            .fetch_optional(&mut *self.inner)
+            .fetch_optional(self.written().await?)
             .await
             .map_err(StoreError::query("take a token back"))
     }

@@ -42,12 +42,16 @@ async fn a_plan_from_when_the_table_was_empty_reads_no_more_when_it_is_full() ->
             store.get(KindId::ConfigMap, "apps", "app").await?.context("it is there")?;
             ensure!(store.dependencies(kind, &[app("back")]).await?.len() == 1);
             ensure!(store.reached_dependencies(kind, &app("back"), &[app("front")], reach).await?.len() == 2);
-            let mut tx = store.begin().await?;
-            let mut held =
-                tx.get(KindId::ConfigMap, "apps", "app").await?.context("it is there, and held")?;
-            held.object["data"] = json!({ "number": number });
-            tx.put(held).await?;
-            tx.commit().await?;
+            // Written with its version, and, with another generation, before that.
+            for generation in [1, 2] {
+                let mut tx = store.begin().await?;
+                let held = tx.get(KindId::ConfigMap, "apps", "app").await?;
+                let mut held = held.context("it is there, and held")?;
+                held.object["data"] = json!({ "number": number, "generation": generation });
+                held.generation += generation / 2;
+                tx.put(held).await?;
+                tx.commit().await?;
+            }
         }
         Ok::<_, anyhow::Error>(())
     };
@@ -65,7 +69,7 @@ async fn a_plan_from_when_the_table_was_empty_reads_no_more_when_it_is_full() ->
     .bind(EXECUTIONS as i64)
     .fetch_all(&mut connection)
     .await?;
-    ensure!(pages.len() >= 6, "{pages:#?}");
+    ensure!(pages.len() >= 7, "{pages:#?}");
     ensure!(pages.iter().all(|(_, pages, _)| *pages <= PAGES), "{pages:#?}");
     Ok(())
 }

@@ -12,10 +12,13 @@ use roadstead_tests::TestDatabase;
 use sqlx::{AssertSqlSafe, Executor as _, SqlSafeStr as _};
 use syn::visit::Visit;
 
-/// Local variables in a `format!` of SQL, by file and name, with all that they can be.
-const LOCALS: [(&str, &str, &[&str]); 2] = [
+/// Local variables in a `format!` of SQL, by file and name, with all that they can be: texts, or names of constants.
+const LOCALS: [(&str, &str, &[&str]); 5] = [
+    ("changes.rs", "object", &["", "OBJECT_AS_WELL"]),
+    ("reconciliation.rs", "actor", &["WHO_CHANGED_IT", "WHO_CONFIRMED", "NULL"]),
     ("resource.rs", "lock", &["", "FOR UPDATE"]),
     ("resource.rs", "on_conflict", &["", " ON CONFLICT (api_group, kind, namespace, name) DO NOTHING"]),
+    ("schedule.rs", "usual", &["OLDEST", "OLDEST_OF_OTHERS"]),
 ];
 
 /// What a statement begins with.
@@ -135,7 +138,10 @@ fn formatted(file: &str, text: &str, constants: &BTreeMap<String, String>) -> Re
         let local = LOCALS.iter().find(|(of, local, _)| file.ends_with(of) && *local == name);
         let values: Vec<&str> = match (constants.get(name), local) {
             (Some(constant), _) => vec![constant],
-            (None, Some((_, _, values))) => values.to_vec(),
+            (None, Some((_, _, values))) => {
+                let value = |value: &'static str| constants.get(value).map_or(value, String::as_str);
+                values.iter().copied().map(value).collect()
+            }
             (None, None) => bail!("{{{name}}} is neither a constant of its module nor in LOCALS"),
         };
         done = done.iter().flat_map(|sql| values.iter().map(move |value| format!("{sql}{value}"))).collect();

@@ -83,17 +83,30 @@ impl DispatchFailure {
     }
 }
 
+/// What [`Delivery::take_dispatches`] took.
+#[derive(Debug)]
+pub struct TakenDispatches {
+    pub dispatches: Vec<Dispatch>,
+    /// Whether there may be more of them.
+    pub more: bool,
+}
+
+fn count(dispatches: usize) -> i64 {
+    i64::try_from(dispatches).unwrap_or(i64::MAX)
+}
+
 impl Delivery {
-    /// Some of the dispatches that this session has not been sent yet, not [complete](Self::complete_dispatch) yet; none where it has been
-    /// sent all. From now on they count as sent.
+    /// Some of the dispatches that this session has not been sent yet, not [complete](Self::complete_dispatch) yet. From now on they count
+    /// as sent.
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn take_dispatches(&self, session: &Session) -> Result<Vec<Dispatch>, HubError> {
+    pub async fn take_dispatches(&self, session: &Session) -> Result<TakenDispatches, HubError> {
         let takes_groups = session.capabilities.has(Capability::Groups);
         loop {
             let batch = self.store.take_to_send(session.cluster, session.id, BATCH).await?;
-            let (some, mut taken) = (!batch.is_empty(), Vec::with_capacity(batch.len()));
+            // What is opened from now on wakes the session again.
+            let (more, mut taken) = (count(batch.len()) >= BATCH, Vec::with_capacity(batch.len()));
             for to_send in batch {
                 let (key, mut spec) = (to_send.key(takes_groups), to_send.spec);
                 let agent = AgentOf {
@@ -124,8 +137,8 @@ impl Delivery {
                     trace: to_send.trace.map(|trace| traces::of_attempt(trace, to_send.attempt)),
                 });
             }
-            if !some || !taken.is_empty() {
-                return Ok(taken);
+            if !more || !taken.is_empty() {
+                return Ok(TakenDispatches { dispatches: taken, more });
             }
         }
     }

@@ -56,7 +56,7 @@ impl Tx {
         .bind(before.map(|uid| uid.0))
         .bind(handed)
         .bind(i32::try_from(depth).unwrap_or(i32::MAX))
-        .fetch_optional(&mut *self.inner)
+        .fetch_optional(self.written().await?)
         .await
         .map_err(StoreError::query(what))?;
         let Some(row) = row else { return Ok(None) };
@@ -90,7 +90,7 @@ impl Tx {
         .bind(&taken.namespace)
         .bind(&taken.name)
         .bind(taken.uid.0)
-        .execute(&mut *self.inner)
+        .execute(self.written().await?)
         .await
         .map_err(StoreError::query("note who writes an object"))?;
         Ok(noted.rows_affected() == 1)
