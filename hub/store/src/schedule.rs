@@ -97,6 +97,9 @@ const OLDEST: &str = "usual AS (SELECT uid, due_at, namespace FROM schedule
 /// The same where a namespace has all the places that it may have (`$10`). What waits for it may be very much, so the oldest of each other
 /// namespace are asked for, namespace by namespace; some more than there is room for, since other replicas may be about to take the same.
 const OLDEST_OF_OTHERS: &str = "
+    usual AS (SELECT uid, due_at, namespace FROM schedule
+              WHERE kind = $1 AND uid IN (SELECT uid FROM others) AND (claimed_until IS NULL OR claimed_until < $3)
+              ORDER BY due_at LIMIT $5 FOR UPDATE SKIP LOCKED),
     namespaces AS (
         (SELECT namespace FROM schedule WHERE kind = $1 AND lost = 0 ORDER BY namespace LIMIT 1)
         UNION ALL
@@ -109,10 +112,7 @@ const OLDEST_OF_OTHERS: &str = "
                      AND (claimed_until IS NULL OR claimed_until < $3) AND lost = 0
                    ORDER BY due_at LIMIT $5) AS own
                WHERE namespaces.namespace <> ALL ($10)
-               ORDER BY own.due_at LIMIT $5 * 4),
-    usual AS (SELECT uid, due_at, namespace FROM schedule
-              WHERE kind = $1 AND uid IN (SELECT uid FROM others) AND (claimed_until IS NULL OR claimed_until < $3)
-              ORDER BY due_at LIMIT $5 FOR UPDATE SKIP LOCKED)";
+               ORDER BY own.due_at LIMIT $5 * 4)";
 
 /// A claim, since when it was due where that is a time, its namespace and its trace; or when the next pass is due.
 type ClaimRow = (Option<Uuid>, i64, i32, Option<::time::OffsetDateTime>, Option<String>, Option<String>);

@@ -16,7 +16,7 @@ const COUNT: usize = 16;
 /// Statements of one reconciliation: from the source's fetch, which all share, until nothing is due any more. What is on a timer comes
 /// as often as the machine is slow, and is not in it, nor is what is `GROUPED`. Whoever needs more says why here; who needs less
 /// lowers it.
-const MOST_STATEMENTS: f64 = 51.0;
+const MOST_STATEMENTS: f64 = 48.0;
 /// How statements begin that serve all who wait for them at once: how many there are depends on what happens to come together.
 const GROUPED: [&str; 7] = [
     "SELECT pg_notify(",
@@ -25,7 +25,7 @@ const GROUPED: [&str; 7] = [
     "SELECT DISTINCT s.session FROM reconciliation",
     "UPDATE agent_order SET sent_in",
     "SELECT session = $2, EXISTS (SELECT FROM resting",
-    "WITH RECURSIVE oldest",
+    "WITH RECURSIVE usual",
 ];
 /// Of these, together: about as many as there would be if nothing came together, one to two of each.
 const MOST_GROUPED: f64 = 12.0;

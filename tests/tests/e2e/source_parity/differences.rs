@@ -196,13 +196,6 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         why: "It has the message of Ready.",
     },
     Difference {
-        at: "*",
-        what: "Event",
-        flux: "Normal NoSourceArtifact *",
-        hub: "",
-        why: "The hub looked when the source had its artifact already.",
-    },
-    Difference {
         at: "branch/there-again",
         what: "Event",
         flux: "Normal Succeeded stored artifact for commit 'main@sha1:*",
@@ -327,13 +320,6 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         flux: "",
         hub: "told",
         why: "Flux leaves symbolic links out without a word.",
-    },
-    Difference {
-        at: "*",
-        what: "events.Normal NoSourceArtifact",
-        flux: "told",
-        hub: "",
-        why: "The hub looked when the source had its artifact already.",
     },
     Difference {
         at: "removed/gone",

@@ -58,6 +58,15 @@ impl<'a> Pair<'a> {
         self.other(self.kind, self.name, lines).await
     }
 
+    /// Waits until another source has its artifact on both sides.
+    pub(super) async fn ready(&self, object: &str) -> Result<()> {
+        for kubectl in self.sides() {
+            let wait = ["wait", object, "--for=condition=Ready", "--timeout=60s", "--namespace", self.ns];
+            kubectl.run(&wait).await?;
+        }
+        Ok(())
+    }
+
     /// Writes another source.
     pub(super) async fn other(&self, kind: &str, name: &str, lines: &[&str]) -> Result<()> {
         let interval =
