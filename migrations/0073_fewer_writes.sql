@@ -1,6 +1,6 @@
--- An index that reads `object`, even of a few rows and if what it makes of it stays the same, makes each write of any object a write of all
--- indexes of the table: Postgres compares the columns that indexes read, not what they make of them. So none reads `object` any more, and
--- pages keep room for the next version of what is on them.
+-- Where any index reads `object`, if only of a few rows, each update of any object writes all of the table's indexes: Postgres compares the
+-- columns that indexes read, and not the values that they derive. So no index reads `object` any more, and pages keep room for the next
+-- version of their rows.
 DROP INDEX resource_event_last;
 DROP INDEX resource_pinned;
 ALTER TABLE resource SET (fillfactor = 75);
@@ -8,11 +8,11 @@ ALTER TABLE resource ADD COLUMN last_seen text GENERATED ALWAYS AS (CASE WHEN ki
 CREATE INDEX resource_event_last ON resource (last_seen) WHERE kind = 'Event';
 CREATE INDEX resource_pinned ON resource (uid) WHERE pinned;
 
--- How many bytes an object has in a change, as a text; none in rows of versions before this one.
+-- The length of a change's `object` as a text; NULL in rows that an older version wrote.
 ALTER TABLE resource_event ADD COLUMN size integer;
 
--- As before, but that each connection plans them once: their questions took less to answer than to plan, and were planned each time. Functions
--- in SQL are, and where they are made part of a statement, Postgres takes a plan for what it is asked just now to be the cheaper one.
+-- These functions do what they did, but each connection plans them once, and by indexes even before the tables have statistics. As SQL functions
+-- they became part of the statements that call them, which took longer to plan than to run, and were planned each time.
 CREATE OR REPLACE FUNCTION built_objects(builds bytea[], default_namespace text)
 RETURNS TABLE (g text, k text, ns text, n text) LANGUAGE plpgsql STABLE ROWS 10 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 #variable_conflict use_column

@@ -13,7 +13,7 @@ use crate::stored::Stored;
 use crate::time::to_sql;
 use crate::{Sealer, StoreError, Tx};
 
-/// What the statement that gives objects their versions sets besides, where some of them wait to be written.
+/// Added to the statement that gives objects their versions where some of them still wait to be written.
 const OBJECT_AS_WELL: &str = ", object = CASE WHEN change.waits THEN change.object ELSE resource.object END";
 
 /// How an object changed within a [`Tx`].
@@ -60,7 +60,7 @@ impl Committed {
 }
 
 impl Tx {
-    /// What the change log gets; what is secret of past versions goes with it.
+    /// Gathers what the change log gets, and takes out of past versions what was secret and is no longer current.
     pub(crate) async fn gather_events(&mut self) -> Result<Events, StoreError> {
         let mut rows = Events::default();
         let changes = std::mem::take(&mut self.changes);
@@ -121,8 +121,6 @@ pub(crate) struct Events {
     created_at: Vec<time::OffsetDateTime>,
     deletion_timestamp: Vec<Option<time::OffsetDateTime>>,
     object: Vec<Value>,
-    /// How long each is as a text.
-    size: Vec<i32>,
     sealed: Vec<Option<Vec<u8>>>,
     labels_before: Vec<Option<Value>>,
     before_version: Vec<Option<i64>>,
@@ -160,9 +158,7 @@ impl Events {
         self.generation.push(stored.generation);
         self.created_at.push(to_sql(stored.created_at));
         self.deletion_timestamp.push(stored.deletion_timestamp.map(to_sql));
-        let object = stored.column();
-        self.size.push(length(&object));
-        self.object.push(object);
+        self.object.push(stored.column());
         // The last word on a Secret that is gone is that it is.
         let gone = kind_of_event == EventType::Deleted;
         self.sealed.push(if gone { None } else { stored.sealed(sealer)? });
@@ -178,19 +174,21 @@ impl Events {
         let count = i64::try_from(self.uid.len()).unwrap_or(i64::MAX);
         let object = if self.waits.contains(&true) { OBJECT_AS_WELL } else { "" };
         let sql = format!(
-            // By the LIMIT a plan for any number of changes expects as few as most commits have, so that it is kept.
+            // With the LIMIT, a plan for any number of changes expects as few as most commits have, so that it is kept. The size is the
+            // database's: a number may be far longer in its text than in ours.
             "WITH counter AS (UPDATE hub_state SET last_version = last_version + $1 \
                  RETURNING last_version - $1 AS base), \
              change AS (SELECT * FROM UNNEST($2::text[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], \
                  $8::bigint[], $9::timestamptz[], $10::timestamptz[], $11::jsonb[], $12::bytea[], $13::jsonb[], \
-                 $14::bigint[], $15::integer[], $16::boolean[]) WITH ORDINALITY AS c(type, uid, api_group, kind, namespace, name, generation, \
-                 created_at, deletion_timestamp, object, sealed, labels_before, before_version, size, waits, ord) LIMIT $1), \
+                 $14::bigint[], $15::boolean[]) WITH ORDINALITY AS c(type, uid, api_group, kind, namespace, name, generation, \
+                 created_at, deletion_timestamp, object, sealed, labels_before, before_version, waits, ord) LIMIT $1), \
              stamped AS (UPDATE resource SET resource_version = counter.base + change.ord{object} FROM change, counter \
                  WHERE resource.uid = change.uid) \
              INSERT INTO resource_event (resource_version, type, uid, api_group, kind, namespace, name, generation, \
                  created_at, deletion_timestamp, object, sealed, labels_before, before_version, size) \
              SELECT counter.base + change.ord, type, uid, api_group, kind, namespace, name, generation, created_at, \
-                 deletion_timestamp, object, sealed, labels_before, before_version, size FROM change, counter \
+                 deletion_timestamp, object, sealed, labels_before, before_version, octet_length(object::text) \
+                 FROM change, counter \
              RETURNING uid, resource_version"
         );
         let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
@@ -208,7 +206,6 @@ impl Events {
             .bind(self.sealed)
             .bind(self.labels_before)
             .bind(self.before_version)
-            .bind(self.size)
             .bind(self.waits)
             .fetch_all(connection)
             .await
@@ -218,25 +215,6 @@ impl Events {
             .collect::<Result<_, sqlx::Error>>()
             .map_err(StoreError::query("read the new versions"))
     }
-}
-
-/// How many bytes an object has as a text.
-fn length(object: &Value) -> i32 {
-    struct Counted(usize);
-    impl std::io::Write for Counted {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0 += bytes.len();
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut counted = Counted(0);
-    // Neither a JSON value nor what only counts can fail; what could not be written would be taken for very much.
-    let written = serde_json::to_writer(&mut counted, object);
-    written.ok().and_then(|()| i32::try_from(counted.0).ok()).unwrap_or(i32::MAX / 2)
 }
 
 /// A row of the change log as an object; what is sealed stays so until a watcher wants it.

@@ -62,6 +62,15 @@ pub(crate) fn format_of(spec: &DispatchSpec) -> i16 {
     }
 }
 
+/// Open reconciliations that a session has not been sent.
+#[derive(Debug)]
+pub struct TakenToSend {
+    /// Those that were taken.
+    pub dispatches: Vec<ToSend>,
+    /// Whether there may be more of them.
+    pub more: bool,
+}
+
 /// An open reconciliation for the link.
 #[derive(Debug, Clone)]
 pub struct ToSend {
@@ -453,7 +462,7 @@ impl Store {
         cluster: ClusterUid,
         session: SessionId,
         limit: i64,
-    ) -> Result<Vec<ToSend>, StoreError> {
+    ) -> Result<TakenToSend, StoreError> {
         let what = "take dispatches to send";
         let rows: Vec<Dispatched> = sqlx::query_as(
             "UPDATE reconciliation SET sent_in = $2
@@ -472,12 +481,14 @@ impl Store {
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query(what))?;
+        let more = i64::try_from(rows.len()).is_ok_and(|taken| taken >= limit);
         let (signed, forged): (Vec<_>, Vec<_>) =
             rows.into_iter().partition(|sent| self.sealer.is_signed(what, &sent.row(), sent.mac.as_deref()));
         for sent in forged {
             self.close_forged(&sent).await?;
         }
-        signed.into_iter().map(|sent| sent.into_sent(what)).collect()
+        let dispatches = signed.into_iter().map(|sent| sent.into_sent(what)).collect::<Result<_, _>>()?;
+        Ok(TakenToSend { dispatches, more })
     }
 
     async fn close_forged(&self, sent: &Dispatched) -> Result<(), StoreError> {

@@ -253,18 +253,17 @@ async fn page(
 ) -> Result<LogPage, StoreError> {
     let what = "read the change log";
     // One statement, so one moment: a compaction before it shows in `compacted`.
-    // Of a version that did not note the length, what is small as it is stored is small, and need not be measured.
+    // Rows of versions that noted no size are measured, unless they are small as they are stored.
     let mut query = QueryBuilder::<Postgres>::new(
         "SELECT h.last_version, h.compacted, e.* FROM hub_state h LEFT JOIN LATERAL (SELECT *, \
          sum(size) OVER (ORDER BY resource_version) - size AS before FROM (SELECT resource_version, type, \
          uid, api_group, kind, namespace, name, generation, created_at, deletion_timestamp, object, sealed, \
-         labels_before, shredded, coalesce(greatest(size, 500), \
-         CASE WHEN pg_column_size(object) < 500 THEN 500 ELSE octet_length(object::text) END) \
-         + coalesce(octet_length(sealed), 0) AS size FROM resource_event WHERE resource_version > ",
+         labels_before, shredded, CASE WHEN coalesce(size, pg_column_size(object)) < 500 THEN 500 \
+         ELSE coalesce(size, octet_length(object::text)) END + coalesce(octet_length(sealed), 0) AS size FROM resource_event WHERE resource_version > ",
     );
     query.push_bind(after);
-    // Only what is asked for stands in the statement: a plan for both would be none that goes by the version's index while Postgres does not
-    // know how long the log is.
+    // The kind is in the statement only where one is asked for: a plan for both cases does not use the index of versions as long as Postgres
+    // has no statistics of the log.
     if let Some(kind) = kind {
         query.push(" AND kind = ").push_bind(kind.get().kind);
         query.push(" AND api_group = ").push_bind(kind.get().group());

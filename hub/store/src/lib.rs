@@ -94,7 +94,7 @@ pub use counted::Statements;
 pub use delivery::{Attempted, Delivery, FleetDelivery};
 pub use dependencies::{DependencyRow, Reach, ReachedDependency};
 pub use descent::{Ancestor, Descent, Root};
-pub use dispatched::{OpenAttempt, ToSend};
+pub use dispatched::{OpenAttempt, TakenToSend, ToSend};
 pub use drift::{CorrectedDrift, FleetDrift};
 pub use error::StoreError;
 pub use feed::{Event, EventType, RenderKey, WatchError, Watcher};
@@ -138,8 +138,10 @@ const TRUSTED: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a connection that was not used for a while may take to say that it lives.
 const PING: Duration = Duration::from_secs(1);
-/// Units of work of this process that take the counter of versions, or wait for it in the database.
+/// Units of work of this process that hold the counter of versions, or wait for it in the database.
 const TURNS: usize = 2;
+/// One that takes longer than this no longer counts as one of them.
+const LONGEST_TURN: Duration = Duration::from_millis(500);
 
 static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations");
 
@@ -158,7 +160,7 @@ pub struct Store {
     newest: restore::Newest,
     written: audit::Written,
     artifacts: Option<Arc<ArtifactStore>>,
-    /// Of units of work that are about to take the counter of versions.
+    /// For units of work that are about to take the counter of versions.
     turns: Arc<Semaphore>,
 }
 
@@ -360,15 +362,27 @@ impl Tx {
         self.write_news().await?;
         self.write_enqueued().await?;
         let events = self.gather_events().await?;
-        // Who waits for the counter's row in the database costs it more than what is written. So it is waited for here: one of this process
-        // has it, and the next one stands behind that, so that it is taken again while the other's answer is on its way. From here on a unit
-        // of work waits for no other row.
+        // A transaction that waits for the counter's row in the database costs more than what it writes. So it waits here: one of this process
+        // has the row, and the next one waits for it in the database, so that it is taken as soon as it is free. From here on a transaction waits
+        // for no other row.
         let turns = Arc::clone(&self.turns);
         let turn = if events.is_empty() { None } else { turns.acquire().await.ok() };
+        let committed = self.commit_events(events);
+        tokio::pin!(committed);
+        tokio::select! {
+            committed = &mut committed => committed,
+            // Its connection may be dead, which others' need not be.
+            () = tokio::time::sleep(LONGEST_TURN) => {
+                drop(turn);
+                committed.await
+            }
+        }
+    }
+
+    async fn commit_events(mut self, events: changes::Events) -> Result<Committed, StoreError> {
         // Last, since it takes the counter that all writers share.
         let committed = self.write_events(events).await?;
         self.inner.commit().await.map_err(StoreError::query("commit"))?;
-        drop(turn);
         self.newest.saw(committed.newest());
         if let Some(noted) = self.noted {
             self.written.are_there(noted);

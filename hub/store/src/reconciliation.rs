@@ -256,7 +256,7 @@ impl Tx {
             }
             _ => None,
         };
-        // Only what is asked for stands in the statement: of one for all of it, Postgres would make a plan each time that it is asked.
+        // The statement has only the part that is needed: one statement for all cases would be planned each time.
         let actor = match inputs.trigger {
             Some(trigger) if trigger.is_a_change() => WHO_CHANGED_IT,
             Some(Trigger::Confirmation) => WHO_CONFIRMED,

@@ -166,7 +166,7 @@ impl Tx {
     ) -> Result<Concerned, StoreError> {
         let what = "look up whom an object concerns";
         let used = Reference { kind, namespace: namespace.to_owned(), name: name.to_owned() };
-        // Only what is asked for stands in the statement: of one for all of it, Postgres would make a plan each time that it is asked.
+        // The statement has only the parts that are asked for: one statement for all of them would be planned each time.
         let (mut query, mut asked) = (QueryBuilder::<Postgres>::new(""), 0);
         let mut begin = |query: &mut QueryBuilder<Postgres>| {
             asked += 1;
@@ -202,7 +202,7 @@ impl Tx {
         if asked == 0 {
             return Ok(Concerned::default());
         }
-        // What refers to what never waits to be written.
+        // References never wait to be written.
         let found = query.build_query_as().fetch_all(&mut *self.inner).await;
         let rows: Vec<(Uuid, i32)> = found.map_err(StoreError::query(what))?;
         let mut concerned = Concerned::default();

@@ -324,7 +324,7 @@ impl Tx {
             .bind(kind.group())
             .bind(kind.kind)
             .bind(name)
-            // A namespace that is put never waits.
+            // Namespaces never wait to be written.
             .fetch_optional(&mut *self.inner)
             .await
             .map_err(StoreError::query("hold a namespace"))?;
@@ -368,7 +368,7 @@ impl Tx {
         let sql = format!("SELECT {COLUMNS} FROM resource WHERE uid = $1 FOR UPDATE");
         let row = sqlx::query(sqlx::AssertSqlSafe(sql))
             .bind(uid.0)
-            .fetch_optional(self.written_but_for_others(uid).await?)
+            .fetch_optional(self.written_if_waiting(uid).await?)
             .await
             .map_err(StoreError::query("read a resource"))?;
         self.loaded(row.as_ref())
@@ -519,7 +519,8 @@ impl Tx {
         Ok(inserted.rows_affected() > 0)
     }
 
-    /// The connection for statements that may read what objects hold: what was put and [waits](Self::can_wait) is written before.
+    /// The connection, once everything that was put and [waits](Self::can_wait) has been written. For each statement that may read what objects
+    /// hold.
     pub(crate) async fn written(&mut self) -> Result<&mut Work, StoreError> {
         for uid in std::mem::take(&mut self.changes.waiting) {
             let after = self.changes.changed.get(&uid).and_then(|change| change.after.clone());
@@ -530,13 +531,13 @@ impl Tx {
         Ok(&mut self.inner)
     }
 
-    /// The same for statements that read nothing of what objects hold but for this one.
-    async fn written_but_for_others(&mut self, uid: ResourceUid) -> Result<&mut Work, StoreError> {
+    /// The same for a statement that reads this object alone: others may go on waiting.
+    async fn written_if_waiting(&mut self, uid: ResourceUid) -> Result<&mut Work, StoreError> {
         if self.changes.waiting.contains(&uid) { self.written().await } else { Ok(&mut self.inner) }
     }
 
-    /// Whether an object is written by the statement that gives it its version, at the commit, and not on its own before that: where nothing
-    /// of it changes by which others are looked up. That is so of each status.
+    /// Whether an object can wait for the commit, where the statement that gives it its version writes it, too: nothing changes by which objects
+    /// are looked up. This is so for every status.
     fn can_wait(before: &Stored, after: &Stored) -> bool {
         before.kind != KindId::Namespace
             && before.generation == after.generation

@@ -65,7 +65,7 @@ impl Tx {
         let paced: Vec<bool> = enqueued.iter().map(|one| one.paced).collect();
         let traces = traced(uids.len(), roadstead_trace::carry());
         // A pass under way may have looked before this transaction: another one follows it at once then, paced or not.
-        // By the LIMIT a plan for any number of passes expects few, so that it is kept.
+        // With the LIMIT, a plan for any number of passes expects few, so that it is kept.
         sqlx::query(
             "INSERT INTO schedule (uid, kind, namespace, due_at, paced_until, trace)
              SELECT asked.uid, asked.kind, resource.namespace, '-infinity', CASE WHEN asked.paced THEN '-infinity'::timestamptz END,

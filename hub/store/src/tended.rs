@@ -36,8 +36,8 @@ impl Tx {
         now: Timestamp,
     ) -> Result<Vec<ApplierUid>, StoreError> {
         let uids = |appliers: &[ApplierUid]| appliers.iter().map(|applier| applier.0).collect::<Vec<_>>();
-        // Only of those that were ever dispatched there. By the OFFSET each is looked up by its key, whatever Postgres knows of how many
-        // attempts there are; and since it expects ten of what a subquery gives, however many are asked for, one plan is kept.
+        // Only of those that were ever dispatched there. The OFFSET makes Postgres look each one up by its key, and with the subqueries, of whose
+        // length it always expects the same, it keeps one plan.
         let ended: Vec<Uuid> = sqlx::query_scalar(
             "WITH session AS (SELECT FROM agent_session WHERE cluster_uid = $1 AND session = $2
                               AND disconnected_at IS NULL),

@@ -65,7 +65,7 @@ impl Site {
 
     /// The names of what is sent now.
     async fn sent(&self, limit: i64) -> Result<Vec<String>> {
-        let sent = self.store.take_to_send(self.cluster, self.session, limit).await?;
+        let sent = self.store.take_to_send(self.cluster, self.session, limit).await?.dispatches;
         Ok(sent.into_iter().map(|sent| sent.spec.applier.name).collect())
     }
 }
@@ -80,6 +80,22 @@ async fn insert(connection: &mut sqlx::PgConnection, uid: uuid::Uuid, kind: &str
     .bind(kind)
     .execute(connection)
     .await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_dispatch_that_is_not_the_hubs_ends_no_batch() -> Result<()> {
+    let site = Site::new().await?;
+    site.dispatch("forged").await?;
+    site.dispatch("other").await?;
+    let mut connection = site.database.connect().await?;
+    let forge = sqlx::query("UPDATE reconciliation SET mac = '' WHERE dispatch::text LIKE '%forged%'");
+    ensure!(forge.execute(&mut connection).await?.rows_affected() == 1);
+    for (names, more) in [(&[] as &[&str], true), (&["other"], true), (&[], false)] {
+        let taken = site.store.take_to_send(site.cluster, site.session, 1).await?;
+        let taken_names: Vec<_> = taken.dispatches.into_iter().map(|sent| sent.spec.applier.name).collect();
+        ensure!(taken_names == names && taken.more == more, "{taken_names:?}, {}", taken.more);
+    }
     Ok(())
 }
 

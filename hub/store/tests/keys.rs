@@ -173,7 +173,7 @@ impl Filled {
         );
         drop(tx);
         ensure!(store.take_order(self.cluster, SessionId::random()).await?.is_some(), "an order");
-        let sent = store.take_to_send(self.cluster, SessionId::random(), 10).await?;
+        let sent = store.take_to_send(self.cluster, SessionId::random(), 10).await?.dispatches;
         ensure!(sent.len() == 1, "{} dispatches", sent.len());
         ensure!(
             store.salt(&Digest::of(b"inputs")) == self.salt && store.keyed_hash(&["a", "b"]) == self.hash

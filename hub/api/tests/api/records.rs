@@ -189,7 +189,7 @@ async fn a_dispatch_that_somebody_wrote_into_the_database_is_not_sent() -> Resul
         Ok(())
     };
     open().await?;
-    let sent = store.take_to_send(edge, SessionId::random(), 10).await?;
+    let sent = store.take_to_send(edge, SessionId::random(), 10).await?.dispatches;
     ensure!(sent.len() == 1 && sent[0].spec == spec, "{sent:?}");
     for sql in [
         "UPDATE reconciliation SET dispatch = jsonb_set(dispatch, '{serviceAccount}', 'null') WHERE finished_at IS NULL",
@@ -201,7 +201,7 @@ async fn a_dispatch_that_somebody_wrote_into_the_database_is_not_sent() -> Resul
     ] {
         open().await?;
         ensure!(execute(&site, sql).await? == 1, "{sql}");
-        let sent = store.take_to_send(edge, SessionId::random(), 10).await?;
+        let sent = store.take_to_send(edge, SessionId::random(), 10).await?.dispatches;
         ensure!(sent.is_empty(), "{sql}: {sent:?}");
         // It is over: what is wanted is dispatched again.
         let newest = store.newest_reconciliation(inputs.applier).await?.context("an attempt")?;
@@ -214,7 +214,7 @@ async fn a_dispatch_that_somebody_wrote_into_the_database_is_not_sent() -> Resul
         .bind(other.0)
         .execute(&mut connection)
         .await?;
-    ensure!(store.take_to_send(other, SessionId::random(), 10).await?.is_empty());
+    ensure!(store.take_to_send(other, SessionId::random(), 10).await?.dispatches.is_empty());
     Ok(())
 }
 

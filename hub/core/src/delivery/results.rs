@@ -86,13 +86,10 @@ impl DispatchFailure {
 /// What [`Delivery::take_dispatches`] took.
 #[derive(Debug)]
 pub struct TakenDispatches {
+    /// Not complete yet.
     pub dispatches: Vec<Dispatch>,
     /// Whether there may be more of them.
     pub more: bool,
-}
-
-fn count(dispatches: usize) -> i64 {
-    i64::try_from(dispatches).unwrap_or(i64::MAX)
 }
 
 impl Delivery {
@@ -106,8 +103,8 @@ impl Delivery {
         loop {
             let batch = self.store.take_to_send(session.cluster, session.id, BATCH).await?;
             // What is opened from now on wakes the session again.
-            let (more, mut taken) = (count(batch.len()) >= BATCH, Vec::with_capacity(batch.len()));
-            for to_send in batch {
+            let (more, mut taken) = (batch.more, Vec::with_capacity(batch.dispatches.len()));
+            for to_send in batch.dispatches {
                 let (key, mut spec) = (to_send.key(takes_groups), to_send.spec);
                 let agent = AgentOf {
                     cluster: &session.name,

@@ -414,7 +414,7 @@ async fn tree(pair: &Pair<'_>) -> Result<()> {
         .file("charts/app/templates/map.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: app}\n");
     repository.commit("main", "First", &chart)?;
     pair.other("GitRepository", "tree-source", &[&url, HEAD, WITH_CA]).await?;
-    // Else who looks at the chart first says that there is no artifact.
+    // Otherwise whichever side looks at the chart before its source is fetched says that there is no artifact.
     pair.ready("gitrepository/tree-source").await?;
     let of = "sourceRef: {kind: GitRepository, name: tree-source}";
     pair.source(&["chart: charts/nothing", of]).await?;
