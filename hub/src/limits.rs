@@ -38,7 +38,12 @@ pub(crate) struct LimitArgs {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     max_requests: u32,
 
-    /// Requests of one user that wait for their turn
+    /// Changes of one user that run at once, so that whoever makes them all the time takes little from reconciliations and others
+    /// [default: as many as there are processors, 2 at least]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    max_changes_per_user: Option<u32>,
+
+    /// Requests of one user that wait for their turn; changes are counted by themselves
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     max_waiting_requests_per_user: u32,
 
@@ -75,6 +80,7 @@ impl LimitArgs {
             anonymous,
             idle_timeout: Duration::from_secs(self.idle_timeout.into()),
             requests: count(self.max_requests),
+            changes_per_user: self.max_changes_per_user.map_or(options.changes_per_user, count),
             waiting_per_user: count(self.max_waiting_requests_per_user),
             watches: count(self.max_watches),
             watches_per_user: count(self.max_watches_per_user),

@@ -59,7 +59,7 @@ use tokio_util::sync::CancellationToken;
 
 use bodies::Bodies;
 use connection::{Counted, Timed};
-use fair::{Turns, Watches};
+use fair::{Asker, Turns, Watches};
 use lasting::Shown;
 use onboarding::Enrolments;
 use request::Query;
@@ -95,7 +95,7 @@ pub fn router(hub: Hub, options: ApiOptions, stop: CancellationToken) -> Router 
         hub,
         stop,
         documents: Arc::new(openapi::Documents::new()),
-        turns: Arc::new(Turns::new(options.requests, options.waiting_per_user)),
+        turns: Arc::new(Turns::new(options.requests, options.changes_per_user, options.waiting_per_user)),
         watches: Arc::new(Watches::new(options.watches, options.watches_per_user)),
         options: Arc::new(options),
     };
@@ -287,14 +287,14 @@ async fn authenticate(api: &Api, mut request: Request, next: Next) -> Response {
             return response;
         }
     };
-    let slot = match api.turns.take(&identity.username).await {
+    let asker = Asker::of(&identity.username, request.method());
+    let slot = match api.turns.take(&asker).await {
         Ok(turn) => Slot::new(turn),
         Err(error) => return status::response(&error, None),
     };
-    let user = identity.username.clone();
     *request.body_mut() = match std::mem::take(request.body_mut()) {
         body if body.is_end_stream() => body,
-        body => Body::new(Yielding::new(body, slot.clone(), Arc::clone(&api.turns), user)),
+        body => Body::new(Yielding::new(body, slot.clone(), Arc::clone(&api.turns), asker)),
     };
     if let Err(error) = api.hub.audit.note_use(&identity).await {
         return status::response(&error, None);

@@ -1,5 +1,6 @@
 //! What the operator may set of the API.
 
+use std::num::NonZero;
 use std::time::Duration;
 
 /// How much the API takes, from whom, and for how long.
@@ -21,6 +22,8 @@ pub struct ApiOptions {
     pub write_timeout: Duration,
     /// Requests that run at once; a user has three quarters of them at most. Watches count until they have begun.
     pub requests: usize,
+    /// Changes of one user that run at once, of the user's requests.
+    pub changes_per_user: usize,
     /// Requests of one user that wait for their turn; more are answered 429.
     pub waiting_per_user: usize,
     /// Watches at once; more are answered 429.
@@ -58,6 +61,7 @@ impl Default for ApiOptions {
             body_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_secs(30),
             requests: 64,
+            changes_per_user: changes_by_processors(),
             waiting_per_user: 256,
             watches: 20_000,
             watches_per_user: 5_000,
@@ -68,4 +72,9 @@ impl Default for ApiOptions {
             client_ca: None,
         }
     }
+}
+
+/// More changes of one user at once end hardly sooner on this machine, and keep all else waiting.
+fn changes_by_processors() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get).max(2)
 }

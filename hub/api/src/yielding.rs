@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use roadstead_hub_core::HubError;
 
-use crate::fair::{Turn, Turns};
+use crate::fair::{Asker, Turn, Turns};
 
 /// A request's turn, for as long as it has one; with the value it ends.
 #[derive(Clone)]
@@ -38,13 +38,13 @@ pub(crate) struct Yielding {
     body: Body,
     slot: Slot,
     turns: Arc<Turns>,
-    user: String,
+    asker: Asker,
     taking: Option<BoxFuture<'static, Result<Turn, HubError>>>,
 }
 
 impl Yielding {
-    pub(crate) fn new(body: Body, slot: Slot, turns: Arc<Turns>, user: String) -> Self {
-        Self { body, slot, turns, user, taking: None }
+    pub(crate) fn new(body: Body, slot: Slot, turns: Arc<Turns>, asker: Asker) -> Self {
+        Self { body, slot, turns, asker, taking: None }
     }
 }
 
@@ -75,8 +75,8 @@ impl HttpBody for Yielding {
                     return Poll::Pending;
                 }
                 Poll::Ready(None) if this.slot.turn().is_none() => {
-                    let (turns, user) = (Arc::clone(&this.turns), this.user.clone());
-                    this.taking = Some(Box::pin(async move { turns.take(&user).await }));
+                    let (turns, asker) = (Arc::clone(&this.turns), this.asker.clone());
+                    this.taking = Some(Box::pin(async move { turns.take(&asker).await }));
                 }
                 ready @ Poll::Ready(_) => return ready,
             }

@@ -91,38 +91,48 @@ async fn a_group_that_cannot_be_served_is_not_taken_for_gone() -> Result<()> {
     kubectl.apply(&buoys(&[("v1", true)], "{strategy: None}")).await?;
     let path = "/apis/faults.example.com/v1";
     serves(&fleet, path, true).await?;
-    let files = |word: &str| {
+    let files = |word: &str, size: u32| {
         Commit::new()
             .file("app/map.yaml", config_map(ns, "map", word))
-            .file("app/kept.yaml", buoy("v1", ns, "kept", 1))
+            .file("kept/buoy.yaml", buoy("v1", ns, "kept", size))
             .file("other/map.yaml", config_map(ns, "other", word))
     };
-    let repository =
-        fleet.repository("app", &files("one").file("app/left.yaml", buoy("v1", ns, "left", 1))).await?;
-    let both =
-        kustomization("app", "app", "./app", &[SOON]) + &kustomization("other", "app", "./other", &[SOON]);
-    fleet.apply(&both).await?;
-    fleet.ready("kustomization/app").await?;
+    let first = files("one", 1).file("app/left.yaml", buoy("v1", ns, "left", 1));
+    let repository = fleet.repository("app", &first).await?;
+    let names = ["app", "kept", "other"];
+    fleet
+        .apply(&names.map(|name| kustomization(name, "app", &format!("./{name}"), &[SOON])).concat())
+        .await?;
+    for name in names {
+        fleet.ready(&format!("kustomization/{name}")).await?;
+    }
     let kept = fleet.cluster.uid(ns, "buoy/kept").await?;
 
     // The group is led to a server that is not there.
     let led = r#"{"metadata":{"labels":{"kube-aggregator.kubernetes.io/automanaged":null}},"spec":{"insecureSkipTLSVerify":true,"service":{"name":"none","namespace":"default","port":443}}}"#;
     kubectl.run(&["patch", "apiservice", "v1.faults.example.com", "--type=merge", "-p", led]).await?;
     serves(&fleet, path, false).await?;
-    let head = repository.commit("main", "Second", &files("two").remove("app/left.yaml"))?;
+    let head = repository.commit("main", "Second", &files("two", 2).remove("app/left.yaml"))?;
     fleet.fetch("app").await?;
     fleet.applied("other", &head).await?;
-    let message = fleet.fails("kustomization/app", "PruneFailed", &["Buoy", "is not available"]).await?;
-    ensure!(!message.contains("no matches for kind"), "{message}");
-    // It still knows what it owns.
-    let listed = fleet.inventory("app").await?;
-    ensure!(listed.contains("Buoy/left") && listed.contains("Buoy/kept"), "{listed:?}");
+    for (name, reason) in [("app", "PruneFailed"), ("kept", "ReconciliationFailed")] {
+        let object = format!("kustomization/{name}");
+        let message = fleet.fails(&object, reason, &["Buoy", "is not available"]).await?;
+        ensure!(!message.contains("no matches for kind"), "{message}");
+    }
+    // They still know what they own.
+    for (name, owned) in [("app", "Buoy/left"), ("kept", "Buoy/kept")] {
+        let listed = fleet.inventory(name).await?;
+        ensure!(listed.contains(owned), "{name}: {listed:?}");
+    }
 
     // Who asks again finds it.
     kubectl.run(&["delete", "apiservice", "v1.faults.example.com"]).await?;
     serves(&fleet, path, true).await?;
-    fleet.applied("app", &head).await?;
-    owns(&fleet, ns, KINDS, &["Buoy/kept", "ConfigMap/map"]).await?;
+    for name in names {
+        fleet.applied(name, &head).await?;
+    }
+    owns(&fleet, ns, KINDS, &["ConfigMap/map"]).await?;
     ensure!(fleet.cluster.uid(ns, "buoy/kept").await? == kept, "it was created again");
     Ok(())
 }

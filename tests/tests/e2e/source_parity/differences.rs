@@ -198,9 +198,9 @@ pub(super) const DIFFERENCES: &[Difference] = &[
     Difference {
         at: "branch/there-again",
         what: "Event",
-        flux: "Normal Succeeded stored artifact for commit 'main@sha1:*",
+        flux: "Normal Succeeded stored artifact for commit '*",
         hub: "",
-        why: "Flux has not fetched the commit again, and names its revision for a subject.",
+        why: "Flux seldom fetches the commit again, and where it has not, names its revision for a subject.",
     },
     Difference {
         at: "branch/there-again",
