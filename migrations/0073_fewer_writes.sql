@@ -4,7 +4,12 @@
 DROP INDEX resource_event_last;
 DROP INDEX resource_pinned;
 ALTER TABLE resource SET (fillfactor = 75);
-ALTER TABLE resource ADD COLUMN last_seen text GENERATED ALWAYS AS (CASE WHEN kind = 'Event' THEN object ->> 'lastTimestamp' END) STORED;
+-- An applier is pinned by its annotation, too.
+ALTER TABLE resource
+    ADD COLUMN last_seen text GENERATED ALWAYS AS (CASE WHEN kind = 'Event' THEN object ->> 'lastTimestamp' END) STORED,
+    DROP COLUMN pinned,
+    ADD COLUMN pinned boolean NOT NULL GENERATED ALWAYS AS
+        (coalesce(object #>> '{spec,pin,revision}', object #>> '{metadata,annotations,fleet.roadstead.dev/pin}') IS NOT NULL) STORED;
 CREATE INDEX resource_event_last ON resource (last_seen) WHERE kind = 'Event';
 CREATE INDEX resource_pinned ON resource (uid) WHERE pinned;
 

@@ -56,6 +56,14 @@ pub enum BuildError {
         /// What is wrong.
         why: String,
     },
+    /// It has more objects than an inventory may have.
+    #[error("build {digest} has {count} objects, more than the limit of {MAX_OBJECTS}")]
+    TooMany {
+        /// Which build.
+        digest: Digest,
+        /// How many there are.
+        count: usize,
+    },
     /// Its objects do not fit into the agent's memory.
     #[error("build {digest} {why}")]
     TooLarge {
@@ -327,8 +335,7 @@ fn unpack(digest: Digest, packed: &[u8]) -> Result<Vec<Value>, BuildError> {
     };
     let objects: Vec<Value> = serde_json::from_slice(&json).map_err(malformed)?;
     if objects.len() > MAX_OBJECTS {
-        let why = format!("it has {} objects, more than the limit of {MAX_OBJECTS}", objects.len());
-        return Err(BuildError::Malformed { digest, why });
+        return Err(BuildError::TooMany { digest, count: objects.len() });
     }
     if let Some(at) = objects.iter().position(|object| !object.is_object()) {
         return Err(BuildError::Malformed { digest, why: format!("entry {} is not an object", at + 1) });
@@ -344,7 +351,7 @@ mod tests {
     use flate2::Compression;
     use flate2::write::GzEncoder;
     use roadstead_model::Digest;
-    use roadstead_proto::limits::MAX_BUILD_BYTES;
+    use roadstead_proto::limits::{MAX_BUILD_BYTES, MAX_OBJECTS};
     use roadstead_proto::v1::BuildChunk;
     use std::io::Write as _;
     use std::sync::Arc;
@@ -406,6 +413,9 @@ mod tests {
             assert!(matches!(error, BuildError::Malformed { .. }), "{error}");
         }
         assert!(unpack(other, b"no gzip").is_err());
+        let many = format!("[{}]", vec!["{}"; MAX_OBJECTS + 1].join(","));
+        let error = unpack(Digest::of(many.as_bytes()), &pack(many.as_bytes())).expect_err("too many");
+        assert!(error.to_string().ends_with(" has 20001 objects, more than the limit of 20000"), "{error}");
     }
 
     #[test]

@@ -47,6 +47,9 @@ pub trait Cluster: Clone + Send + Sync + 'static {
     #[must_use]
     fn observing(&self) -> Self;
 
+    /// See [`Engine::each_by_itself`].
+    fn each_by_itself(&self) -> Self;
+
     /// See [`Engine::watch_owned`].
     fn watch_owned(
         &self,
@@ -237,6 +240,10 @@ impl Cluster for Guarded {
 
     fn observing(&self) -> Self {
         self.with(self.engine.observing())
+    }
+
+    fn each_by_itself(&self) -> Self {
+        self.with(self.engine.each_by_itself())
     }
 
     async fn watch_owned(&self, scope: &Scope, tell: &mut (dyn FnMut(Sight) + Send)) -> String {

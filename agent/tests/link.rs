@@ -83,6 +83,10 @@ impl Cluster for Fake {
         self.clone()
     }
 
+    fn each_by_itself(&self) -> Self {
+        self.clone()
+    }
+
     async fn watch_owned(&self, _scope: &Scope, _tell: &mut (dyn FnMut(Sight) + Send)) -> String {
         std::future::pending().await
     }

@@ -20,7 +20,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use roadstead_apply::{HealthRules, Scope, Sight, judge};
 use roadstead_kstatus::{Health, Status};
-use roadstead_model::{ApplierUid, Dispatch, DispatchKey, HealthExpr, ObjectRef};
+use roadstead_model::{ApplierUid, Dispatch, DispatchKey, HealthExpr, ObjectRef, Purpose, StepKind};
 use roadstead_proto::HealthReport;
 use serde_json::Value;
 use tokio::sync::Notify;
@@ -99,8 +99,45 @@ impl Healths {
 
     /// Whether the hub can be told. Without a session, the last hub's word counts.
     pub(crate) fn allow(&self, is_allowed: bool) {
-        self.state().is_allowed = is_allowed;
+        let mut state = self.state();
+        (state.is_allowed, state.is_told) = (is_allowed, true);
+        drop(state);
         self.watches.notify_one();
+    }
+
+    /// No hub has been heard yet: what is to be told is kept for it.
+    pub(crate) fn allow_without_hub(&self) {
+        if !self.state().is_told {
+            self.allow(true);
+        }
+    }
+
+    /// Goes on with what an agent before this one had followed, since a dispatch that had ended well.
+    pub(crate) fn resume(&self, dispatch: &Dispatch, inventory: &[ObjectRef], now: Instant) {
+        if dispatch.spec.purpose != Purpose::Reconcile {
+            return;
+        }
+        let steps = &dispatch.spec.steps;
+        let (mut own, mut foreign) = (BTreeSet::new(), BTreeSet::new());
+        for step in steps {
+            if let StepKind::Wait { objects, groups } = &step.kind {
+                foreign.extend(objects.iter().cloned());
+                if !groups.is_empty() {
+                    own.extend(inventory.iter().cloned());
+                }
+            }
+        }
+        let is_asked = steps.iter().any(|step| matches!(step.kind, StepKind::Wait { .. }));
+        if !is_asked && !steps.iter().any(|step| matches!(step.kind, StepKind::Hook { .. })) {
+            own.extend(inventory.iter().cloned());
+        }
+        let is_own = |object: &ObjectRef| inventory.contains(object);
+        own.extend(foreign.iter().filter(|object| is_own(object)).cloned());
+        foreign.retain(|object| !own.contains(object));
+        // They parsed when it was dispatched.
+        let rules = HealthRules::new(&dispatch.spec.health).ok().filter(|rules| !rules.is_empty());
+        self.awaits(Awaited { dispatch, is_asked, own, foreign }, rules.map(Arc::new), now);
+        self.end(&dispatch.key, true);
     }
 
     /// A dispatch of an applier begins: nothing is told of what the one before had waited for.

@@ -30,6 +30,8 @@ pub(super) enum Kind {
 pub(super) struct State {
     /// Whether the hub can be told.
     pub(super) is_allowed: bool,
+    /// Whether a hub has said so.
+    pub(super) is_told: bool,
     pub(super) appliers: HashMap<ApplierUid, Followed>,
     /// Who waits for an object.
     pub(super) interested: HashMap<ObjectRef, BTreeSet<ApplierUid>>,

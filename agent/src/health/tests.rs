@@ -6,7 +6,7 @@ use roadstead_apply::{HealthRules, Scope, Sight};
 use roadstead_kstatus::{Health, Status};
 use roadstead_model::{
     ApplierRef, ApplierUid, Attempt, Dispatch, DispatchKey, DispatchSpec, Generation, HealthExpr, HubEpoch,
-    ObjectRef, Purpose, ServiceAccount,
+    ObjectRef, Purpose, ServiceAccount, StepKind,
 };
 use roadstead_proto::HealthState;
 use serde_json::{Value, json};
@@ -388,6 +388,49 @@ fn objects_are_watched_from_the_wait_on_and_told_of_once_it_ended_well() {
     assert!(is_fine(&healths), "as before");
     healths.end(&dispatch(2, None, Vec::new()).key, false);
     assert!(!is_fine(&healths) && healths.wanted_watches(now).is_empty());
+}
+
+#[test]
+fn what_an_agent_before_this_one_has_waited_for_is_followed_without_a_hub() {
+    let now = Instant::now();
+    let map = object("", "ConfigMap", "map");
+    let know = |healths: &Healths, kinds: &[(ObjectRef, &str)]| {
+        for (kind, plural) in kinds {
+            healths.know_kind(kind, Ok(Some(Scope::named(kind, plural))), now);
+        }
+    };
+    let kinds = [(web(), "deployments")];
+    for (groups, objects, is_followed) in
+        [(vec![0], vec![], true), (vec![], vec![web()], true), (vec![], vec![], false)]
+    {
+        let healths = Healths::default();
+        let mut before = dispatch(1, None, Vec::new());
+        before.spec.steps = vec![StepKind::Wait { objects, groups }.into()];
+        healths.resume(&before, &[web(), map.clone()], now);
+        healths.allow_without_hub();
+        know(&healths, &kinds);
+        assert_eq!(!wanted(&healths, now).is_empty(), is_followed);
+        if is_followed {
+            live(&healths, &watch(&web()), &[(web(), deployment(2))], now);
+            let told = report(&healths, now).unwrap();
+            assert_eq!(told, (HealthState::Progressing, "Deployment web: 2 of 3 updated".to_owned()));
+        }
+    }
+    // A hub that cannot be told has said so before, and what is only planned has no health.
+    let healths = Healths::default();
+    healths.allow(false);
+    healths.allow_without_hub();
+    let mut before = dispatch(1, None, Vec::new());
+    healths.resume(&before, &[web()], now);
+    know(&healths, &kinds);
+    assert!(wanted(&healths, now).is_empty());
+    healths.allow(true);
+    assert!(!wanted(&healths, now).is_empty(), "what nobody waits for is shown in views");
+    before.spec.purpose = Purpose::Plan;
+    let healths = Healths::default();
+    healths.allow(true);
+    healths.resume(&before, &[web()], now);
+    assert!(healths.unknown_kinds(now).is_empty());
 }
 
 #[test]

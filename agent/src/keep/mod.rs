@@ -487,7 +487,7 @@ mod tests {
         let spec = spec.expect("a spec");
         let content = Content::Corrected { builds: Vec::new(), values: Values::default() };
         let digest = content.digest(&[]);
-        let record = Record { key: key.clone(), spec, inventory: Vec::new(), content };
+        let record = Record { key: key.clone(), spec, inventory: Vec::new(), is_well: true, content };
         assert!(keep.store(&key, digest, || Some(record)));
     }
 

@@ -28,6 +28,9 @@ pub(crate) struct Record {
     pub(crate) spec: DispatchSpec,
     /// What is owned.
     pub(crate) inventory: Vec<ObjectRef>,
+    /// Whether it ended well, with the health that was asked for. Records of earlier versions do not say so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_well: bool,
     #[serde(flatten)]
     pub(crate) content: Content,
 }

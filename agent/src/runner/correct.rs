@@ -36,6 +36,8 @@ impl<C: Cluster> Work<'_, C> {
         let cluster = self.cluster.acting_as(dispatch.spec.service_account.as_ref());
         let cluster = cluster.with_ledger(Arc::clone(&book) as Arc<_>);
         let cluster = cluster.under(dispatch.spec.guard.as_ref());
+        // They have nothing to do with each other but that they were changed at the same time.
+        let cluster = cluster.each_by_itself();
         let cluster = if due.observes { cluster.observing() } else { cluster };
         // It parsed for the dispatch.
         let rules = HealthRules::new(&dispatch.spec.health).unwrap_or_default();
@@ -91,6 +93,7 @@ impl<C: Cluster> Work<'_, C> {
         let came = CorrectionOutcome {
             written: those(Action::wrote).collect(),
             reported: those(|action| action == Action::Drifted).collect(),
+            skipped: those(|action| action == Action::Skipped).collect(),
             unsettled,
             failure: ended.err().map(|failure| failure.message).unwrap_or_default(),
             drift,
@@ -105,6 +108,7 @@ impl<C: Cluster> Work<'_, C> {
             StepKind::Apply { group } => Some(group),
             _ => None,
         });
+        let mut first = None;
         for index in applied {
             let group = on.group(index)?;
             let manifests = self.kept_manifests(on, group, record).await?;
@@ -121,9 +125,13 @@ impl<C: Cluster> Work<'_, C> {
             self.judge(on, &policy, &doubted, &mut run).await?;
             let cluster = on.cluster.guarded(policy, on.account.clone());
             let inventory = std::mem::take(&mut record.inventory);
-            record.take(cluster.apply(&doubted, &inventory, &mut run).await)?;
+            match record.take(cluster.apply(&doubted, &inventory, &mut run).await) {
+                Err(failure) if failure.cancelled => return Err(failure),
+                Err(failure) => first = first.or(Some(failure)),
+                Ok(()) => {}
+            }
         }
-        Ok(())
+        first.map_or(Ok(()), Err)
     }
 
     /// A group's objects, of a build that is kept.

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use roadstead_model::{
-    Action, ApplierUid, Attempt, Dispatch, DispatchKey, DispatchSpec, Group, HubEpoch, ObjectRef,
+    Action, ApplierUid, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Group, HubEpoch, ObjectRef,
     ObjectResult, Position, Purpose, Stage, Step, StepKind,
 };
 use roadstead_places::{Limits, Places};
@@ -315,7 +315,7 @@ impl<C: Cluster> Runner<C> {
         let now = Instant::now();
         let count = records.len();
         let shared = owned_by_several(&records);
-        for Record { key, spec, inventory, content } in records {
+        for Record { key, spec, inventory, is_well, content } in records {
             let mut slots = self.slots();
             let slot = slots.entry(key.applier).or_default();
             if slot.seen.is_some() {
@@ -324,7 +324,7 @@ impl<C: Cluster> Runner<C> {
             slot.seen = Some(key.clone());
             drop(slots);
             let applier = key.applier;
-            let tended = &self.inner.tended;
+            let (tended, healths) = (&self.inner.tended, &self.inner.healths);
             let dispatch = |(given, data_keys)| Dispatch {
                 key,
                 spec,
@@ -340,16 +340,23 @@ impl<C: Cluster> Runner<C> {
                         continue;
                     };
                     let last = LastApplied::new(dispatch(values.into_given()), builds);
+                    if is_well {
+                        healths.resume(&last.dispatch, &inventory, now);
+                    }
                     tended.resume(last, &inventory, &shared, now, now + RESUME_AFTER);
                 }
                 Content::Watched { watched, .. } => {
                     let last = LastApplied::only_watched(dispatch(Values::default().into_given()));
+                    if is_well {
+                        healths.resume(&last.dispatch, &inventory, now);
+                    }
                     tended.resume_watched(last, &inventory, watched, &shared, now);
                 }
             }
             // The hub has said so in between.
             if self.inner.keep.forgets(applier) {
-                self.inner.tended.rest(applier);
+                tended.rest(applier);
+                healths.rest(applier);
             }
         }
         if count > 0 {
@@ -361,6 +368,7 @@ impl<C: Cluster> Runner<C> {
     pub(crate) async fn go_on_without_hub(&self) {
         tokio::time::sleep(RESUME_AFTER).await;
         self.inner.tended.allow_without_hub();
+        self.inner.healths.allow_without_hub();
     }
 
     /// How many appliers are corrected after a restart without a hub, and how many are only watched.
@@ -369,22 +377,31 @@ impl<C: Cluster> Runner<C> {
     }
 
     /// Keeps in the cluster what is needed to go on with a dispatch that was carried out: to correct, where that may be and fits; else to
-    /// notice what differs.
-    fn keep(&self, dispatch: &Dispatch, inventory: &[ObjectRef]) {
+    /// notice what differs. `is_well`: it ended well.
+    fn keep(&self, dispatch: &Dispatch, inventory: &[ObjectRef], is_well: bool) {
         let Inner { keep, tended, .. } = &*self.inner;
         let (key, spec) = (&dispatch.key, &dispatch.spec);
         let record = |content| {
-            Some(Record { key: key.clone(), spec: spec.clone(), inventory: inventory.to_vec(), content })
+            Some(Record {
+                key: key.clone(),
+                spec: spec.clone(),
+                inventory: inventory.to_vec(),
+                is_well,
+                content,
+            })
+        };
+        let digest = |content: &Content| {
+            Digest::of(&[content.digest(inventory).as_bytes().as_slice(), &[u8::from(is_well)]].concat())
         };
         if may_be_kept(dispatch) {
             let without_builds = Content::Corrected { builds: Vec::new(), values: Values::default() };
             let content = || self.builds_of(dispatch).and_then(record);
-            if keep.store(key, without_builds.digest(inventory), content) {
+            if keep.store(key, digest(&without_builds), content) {
                 return;
             }
         }
         let content = keep.watched(tended.watched(key.applier));
-        keep.store(key, content.digest(inventory), || record(content));
+        keep.store(key, digest(&content), || record(content));
     }
 
     /// The builds of a dispatch, with its values; none where they are too large to be kept.
@@ -589,12 +606,12 @@ impl<C: Cluster> Runner<C> {
             let inventory = {
                 let slots = runner.slots();
                 let finished = slots.get(&applier).and_then(|slot| slot.finished.as_ref());
-                finished.map(|finished| finished.inventory.clone())
+                finished.map(|finished| (finished.inventory.clone(), finished.failure.is_none()))
             };
-            let Some(inventory) = inventory else { return };
+            let Some((inventory, is_well)) = inventory else { return };
             let runner = runner.clone();
             // What has been dispatched since is kept by its own end.
-            let kept = tokio::task::spawn_blocking(move || runner.keep(&last.dispatch, &inventory));
+            let kept = tokio::task::spawn_blocking(move || runner.keep(&last.dispatch, &inventory, is_well));
             if let Err(error) = kept.await {
                 tracing::error!(%error, "what was corrected could not be kept");
             }
@@ -647,7 +664,7 @@ impl<C: Cluster> Runner<C> {
             let (finished, observed) = roadstead_trace::within(trace, carried_out).await;
             inner.tended.forget_returned(uid, &settled(&dispatch, &unlisted.returned, &finished));
             let last = self.last_applied(&dispatch, &finished);
-            let inventory = last.is_some().then(|| finished.inventory.clone());
+            let kept = last.is_some().then(|| (finished.inventory.clone(), finished.failure.is_none()));
             inner.tended.end(uid, &finished.inventory, last, Instant::now());
             inner.tended.observed(uid, observed, Instant::now());
             inner.healths.end(&finished.key, finished.failure.is_none());
@@ -662,10 +679,10 @@ impl<C: Cluster> Runner<C> {
             slot.forgotten = !finished.reads.is_empty();
             slot.finished = Some(Finished { reads: Vec::new(), ..finished.clone() });
             inner.outbox.finish(finished);
-            if let Some(inventory) = inventory {
+            if let Some((inventory, is_well)) = kept {
                 let (runner, dispatch) = (self.clone(), dispatch.clone());
                 // Compressing takes a while.
-                inner.tasks.spawn_blocking(move || runner.keep(&dispatch, &inventory));
+                inner.tasks.spawn_blocking(move || runner.keep(&dispatch, &inventory, is_well));
             }
             let Some(next) = slot.queued.take() else { return };
             slot.finished = None;

@@ -71,6 +71,8 @@ pub(crate) struct CorrectionOutcome {
     pub(crate) written: Vec<ObjectRef>,
     /// Those that differ, and are only reported.
     pub(crate) reported: Vec<ObjectRef>,
+    /// Those that were left as they are for now, being deleted or in a namespace that is.
+    pub(crate) skipped: Vec<ObjectRef>,
     /// Those that may still be other than they should be.
     pub(crate) unsettled: Vec<ObjectRef>,
     /// Why.

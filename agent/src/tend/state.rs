@@ -148,7 +148,7 @@ pub(super) fn watch_for(
 impl State {
     /// Takes what came of correcting, or of observing.
     pub(super) fn note_outcome(&mut self, applier: ApplierUid, outcome: CorrectionOutcome, now: Instant) {
-        let CorrectionOutcome { mut drift, written, reported, unsettled, failure } = outcome;
+        let CorrectionOutcome { mut drift, written, reported, skipped, unsettled, failure } = outcome;
         let kept: usize = self.appliers.values().map(|tending| tending.drifts.bytes()).sum();
         let mut room = MAX_DETAIL_BYTES.saturating_sub(kept);
         let failure = &failure[..failure.floor_char_boundary(MAX_MESSAGE)];
@@ -187,6 +187,14 @@ impl State {
                 tending.drifts.add(drifted(object, DriftState::Contended, count, "").0);
             }
             if entry.is_suspect() {
+                again.push((object.clone(), entry.not_before(now)));
+            }
+        }
+        for object in &skipped {
+            let Some(entry) = tending.objects.get_mut(object) else { continue };
+            // One that says itself that it is left alone counts as applied.
+            if entry.is_suspect() {
+                entry.was_corrected(now);
                 again.push((object.clone(), entry.not_before(now)));
             }
         }

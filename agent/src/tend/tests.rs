@@ -544,7 +544,7 @@ fn what_is_kept_to_watch_by_is_read_as_it_was_written() {
     let Dispatch { mut key, spec, .. } = last().dispatch;
     key.digest = Some(spec.digest());
     let content = Content::Watched { watched, mark: u64::MAX };
-    let record = Record { key, spec, inventory: vec![object], content };
+    let record = Record { key, spec, inventory: vec![object], is_well: true, content };
     let bytes = record.encode().expect("bytes");
     assert_eq!(Record::decode(&bytes), Some(record));
 }

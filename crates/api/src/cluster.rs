@@ -166,6 +166,22 @@ pub struct ClusterKubeConfig {
     pub keep: bool,
 }
 
+impl ClusterKubeConfig {
+    /// The keys of a Secret under which its kubeconfig is where none is named.
+    pub const USUAL_KEYS: [&str; 2] = ["value", "value.yaml"];
+
+    /// Whether it is the kubeconfig that somebody means who names the Secret, and perhaps a key of it.
+    #[must_use]
+    pub fn is_of_key(&self, named: Option<&str>) -> bool {
+        let is_usual = |key: &str| Self::USUAL_KEYS.contains(&key);
+        match (self.key.as_deref(), named) {
+            (Some(own), Some(named)) => own == named,
+            (Some(own), None) => is_usual(own),
+            (None, named) => named.is_none_or(is_usual),
+        }
+    }
+}
+
 /// SecretReference names a Secret of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SecretReference {

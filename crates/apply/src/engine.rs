@@ -61,6 +61,8 @@ pub struct Engine {
     pub(crate) volumes: Option<Arc<[Digest]>>,
     /// Nothing is applied: how objects differ is told.
     pub(crate) observes: bool,
+    /// An object that cannot be applied keeps no other from it.
+    pub(crate) each_by_itself: bool,
     /// Who lists what was applied.
     pub(crate) listing: Arc<Semaphore>,
     pub(crate) hashes: Hashes,
@@ -101,6 +103,7 @@ impl Engine {
             ledger: None,
             volumes: None,
             observes: false,
+            each_by_itself: false,
             listing: Arc::new(Semaphore::new(1)),
             hashes: Hashes::of(&HashKey::random()),
         }
@@ -143,6 +146,13 @@ impl Engine {
     #[must_use]
     pub fn observing(&self) -> Self {
         Self { observes: true, ..self.clone() }
+    }
+
+    /// The same engine [applying](Self::apply) each object by itself: one that cannot be applied keeps no other from it, and what is being
+    /// deleted, or stands in a namespace that is, is skipped. The outcome's error has all that could not be applied.
+    #[must_use]
+    pub fn each_by_itself(&self) -> Self {
+        Self { each_by_itself: true, ..self.clone() }
     }
 
     /// Watches the metadata of all in `scope` that bears an owner's label, and tells what it sees, for as long as it may.

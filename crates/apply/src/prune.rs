@@ -12,7 +12,7 @@ use crate::error::{FailureKind, ObjectFailure};
 use crate::flux;
 use crate::run::{Event, Outcome, Run};
 use crate::side_by_side::side_by_side;
-use crate::{Error, OWNER_LABEL, order, stage};
+use crate::{Error, FIELD_MANAGER, OWNER_LABEL, order, stage};
 
 /// How often an object is looked at that is replaced between look and deletion.
 const TRIES: usize = 3;
@@ -90,13 +90,26 @@ async fn prune_one(
     }
 }
 
-/// Whether `live` bears our owner label and does not ask to be left alone.
+/// Whether `live` is ours and does not ask to be left alone. A copy that somebody made of an object that was ours bears its label, too, but
+/// has no fields that we applied.
 pub(crate) fn is_prunable(live: &Value, owner: &str) -> bool {
     let label = live.get("metadata").and_then(|metadata| metadata.get("labels")?.get(OWNER_LABEL)?.as_str());
     let asked = Directives::of(live);
     // What shields it from a Flux is nobody's wish to keep it.
     let never_prune = asked.never_prune && !flux::is_shielded(live);
-    label == Some(owner) && !never_prune && !asked.never_reconcile && asked.ssa != Ssa::Ignore
+    label == Some(owner)
+        && is_applied_by_us(live)
+        && !never_prune
+        && !asked.never_reconcile
+        && asked.ssa != Ssa::Ignore
+}
+
+fn is_applied_by_us(live: &Value) -> bool {
+    let entries = live.pointer("/metadata/managedFields").and_then(Value::as_array);
+    entries
+        .into_iter()
+        .flatten()
+        .any(|entry| entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply")
 }
 
 #[cfg(test)]
@@ -104,11 +117,12 @@ mod tests {
     use serde_json::json;
 
     use super::is_prunable;
-    use crate::OWNER_LABEL;
+    use crate::{FIELD_MANAGER, OWNER_LABEL};
 
     #[test]
     fn only_ours_and_only_where_nothing_says_otherwise() {
-        let live = |labels: serde_json::Value| json!({"metadata": {"labels": labels}});
+        let ours = json!([{"manager": FIELD_MANAGER, "operation": "Apply"}]);
+        let live = |labels: serde_json::Value| json!({"metadata": {"labels": labels, "managedFields": ours}});
         assert!(is_prunable(&live(json!({OWNER_LABEL: "u"})), "u"));
         assert!(!is_prunable(&live(json!({OWNER_LABEL: "other"})), "u"));
         assert!(!is_prunable(&live(json!({})), "u"));
@@ -124,9 +138,13 @@ mod tests {
             let key = format!("kustomize.toolkit.fluxcd.io/{key}");
             let labelled = live(json!({OWNER_LABEL: "u", key.as_str(): value}));
             assert_eq!(is_prunable(&labelled, "u"), want, "{key}: {value}");
-            let annotated =
-                json!({"metadata": {"labels": {OWNER_LABEL: "u"}, "annotations": {key.as_str(): value}}});
+            let annotated = json!({"metadata": {"labels": {OWNER_LABEL: "u"}, "annotations": {key.as_str(): value}, "managedFields": ours}});
             assert_eq!(is_prunable(&annotated, "u"), want, "{key}: {value}");
+        }
+        // Copies.
+        for fields in [json!([{"manager": "kubectl", "operation": "Apply"}]), json!([]), json!(null)] {
+            let copy = json!({"metadata": {"labels": {OWNER_LABEL: "u"}, "managedFields": fields}});
+            assert!(!is_prunable(&copy, "u"), "{copy}");
         }
     }
 }

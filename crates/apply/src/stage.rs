@@ -1,4 +1,5 @@
-//! Applying, stage by stage: the whole stage is validated by dry-run before anything of it is written.
+//! Applying, stage by stage: the whole stage is validated by dry-run before anything of it is written. Where each object is by itself,
+//! those that fail hold up no others.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -65,15 +66,52 @@ pub(crate) async fn apply(
 ) -> Outcome {
     let mut outcome = Outcome::default();
     let mut owned: BTreeSet<ObjectRef> = previous.iter().cloned().collect();
+    let mut left = Left::default();
     for stage in &prepared.stages {
-        if let Err(error) = apply_stage(engine, stage, run, &mut outcome, &mut owned).await {
+        if let Err(error) = apply_stage(engine, stage, run, &mut outcome, &mut owned, &mut left).await {
             outcome.error = Some(error);
             break;
         }
     }
+    if outcome.error.is_none() && !left.failures.is_empty() {
+        outcome.error = Some(Error::objects(left.stage, left.failures));
+    }
     outcome.inventory = owned.into_iter().collect();
     outcome
 }
+
+/// What could not be applied, of objects that are each by itself.
+struct Left {
+    /// How far the first of them got.
+    stage: Stage,
+    failures: Vec<ObjectFailure>,
+}
+
+impl Default for Left {
+    fn default() -> Self {
+        Self { stage: Stage::Validate, failures: Vec::new() }
+    }
+}
+
+impl Left {
+    /// Takes the failures of a stage; they are the stage's error where its objects belong together.
+    fn take(&mut self, engine: &Engine, stage: Stage, failures: Vec<ObjectFailure>) -> Result<(), Error> {
+        if failures.is_empty() {
+            return Ok(());
+        }
+        if !engine.each_by_itself {
+            return Err(Error::objects(stage, failures));
+        }
+        if self.failures.is_empty() {
+            self.stage = stage;
+        }
+        self.failures.extend(failures);
+        Ok(())
+    }
+}
+
+/// An object, and what there is to do with it.
+type Judged = (Arc<Planned>, Verdict);
 
 async fn apply_stage(
     engine: &Engine,
@@ -81,18 +119,20 @@ async fn apply_stage(
     run: &mut Run<'_>,
     outcome: &mut Outcome,
     owned: &mut BTreeSet<ObjectRef>,
+    left: &mut Left,
 ) -> Result<(), Error> {
     let began = Instant::now();
-    let verdicts = validate_stage(engine, stage, run).await;
+    let judged = validate_stage(engine, stage, run, left).await;
     outcome.spent(Stage::Validate, began);
-    let verdicts = verdicts?;
+    let judged = judged?;
 
     let began = Instant::now();
-    let written = write_stage(engine, stage, verdicts, run, outcome, owned).await;
+    let definitions = definitions(&judged);
+    let written = write_stage(engine, judged, run, outcome, owned, left).await;
     let usable = match written {
         // What is observed may not be there to be waited for.
         Ok(()) if engine.observes => Ok(()),
-        Ok(()) => wait_usable(engine, stage, run).await,
+        Ok(()) => wait_usable(engine, &definitions, run).await,
         Err(error) => Err(error),
     };
     outcome.spent(Stage::Apply, began);
@@ -104,7 +144,8 @@ async fn validate_stage(
     engine: &Engine,
     stage: &[Arc<Planned>],
     run: &mut Run<'_>,
-) -> Result<Vec<Verdict>, Error> {
+    left: &mut Left,
+) -> Result<Vec<Judged>, Error> {
     run.check(Stage::Validate)?;
     let mut verdicts: Vec<Option<Verdict>> = std::iter::repeat_with(|| None).take(stage.len()).collect();
     let mut failures = Vec::new();
@@ -124,29 +165,36 @@ async fn validate_stage(
         }
     })
     .await;
-    if !failures.is_empty() {
-        // What failed for want of time says less than that the time is over.
-        if failures.iter().all(|failure| failure.kind == FailureKind::Unavailable) {
-            run.check(Stage::Validate)?;
-        }
-        return Err(Error::objects(Stage::Validate, failures));
+    // What failed for want of time says less than that the time is over.
+    if !failures.is_empty() && failures.iter().all(|failure| failure.kind == FailureKind::Unavailable) {
+        run.check(Stage::Validate)?;
     }
+    let failed = failures.len();
+    left.take(engine, Stage::Validate, failures)?;
+    let judged: Vec<Judged> = stage
+        .iter()
+        .zip(verdicts)
+        .filter_map(|(planned, verdict)| Some((Arc::clone(planned), verdict?)))
+        .collect();
     // Only a cancelled run leaves any of them open.
-    verdicts.into_iter().collect::<Option<Vec<_>>>().ok_or(Error::Cancelled { stage: Stage::Validate })
+    if judged.len() + failed < stage.len() {
+        return Err(Error::Cancelled { stage: Stage::Validate });
+    }
+    Ok(judged)
 }
 
 /// Writes what differs: first everything but the webhook configurations, then those.
 async fn write_stage(
     engine: &Engine,
-    stage: &[Arc<Planned>],
-    verdicts: Vec<Verdict>,
+    judged: Vec<Judged>,
     run: &mut Run<'_>,
     outcome: &mut Outcome,
     owned: &mut BTreeSet<ObjectRef>,
+    left: &mut Left,
 ) -> Result<(), Error> {
     run.check(Stage::Apply)?;
     let mut waves = [Vec::new(), Vec::new()];
-    for (planned, verdict) in stage.iter().zip(verdicts) {
+    for (planned, verdict) in judged {
         owned.insert(planned.reference.clone());
         match verdict {
             Verdict::Unchanged | Verdict::Skip => {
@@ -158,12 +206,12 @@ async fn write_stage(
                 run.tell(Event::Applied(result));
             }
             Verdict::Create | Verdict::Configure { .. } | Verdict::Recreate => {
-                waves[usize::from(planned.place.is_last())].push((Arc::clone(planned), verdict));
+                waves[usize::from(planned.place.is_last())].push((planned, verdict));
             }
         }
     }
-    let mut failures = Vec::new();
     for wave in waves {
+        let mut failures = Vec::new();
         let work = wave.into_iter().map(|(planned, verdict)| async move {
             let mut held = None;
             let written = write(engine, &planned, verdict, &mut held).await;
@@ -182,24 +230,26 @@ async fn write_stage(
             }
         })
         .await;
-        if !failures.is_empty() {
-            return Err(Error::objects(Stage::Apply, failures));
-        }
+        left.take(engine, Stage::Apply, failures)?;
         run.check(Stage::Apply)?;
     }
     Ok(())
 }
 
-/// Waits until later stages can use the CRDs of this one.
-async fn wait_usable(engine: &Engine, stage: &[Arc<Planned>], run: &mut Run<'_>) -> Result<(), Error> {
-    let is_crd = |planned: &&Arc<Planned>| {
+/// The CRDs of a stage that later ones may need.
+fn definitions(judged: &[Judged]) -> Vec<ObjectRef> {
+    let is_crd = |(planned, _): &&Judged| {
         planned.place.part == Part::Definitions && planned.reference.kind == "CustomResourceDefinition"
     };
-    let crds: Vec<ObjectRef> = stage.iter().filter(is_crd).map(|planned| planned.reference.clone()).collect();
+    judged.iter().filter(is_crd).map(|(planned, _)| planned.reference.clone()).collect()
+}
+
+/// Waits until later stages can use the CRDs of this one.
+async fn wait_usable(engine: &Engine, crds: &[ObjectRef], run: &mut Run<'_>) -> Result<(), Error> {
     if crds.is_empty() {
         return Ok(());
     }
-    let waited = wait(engine, &crds, Goal::Healthy, run).await;
+    let waited = wait(engine, crds, Goal::Healthy, run).await;
     // Their names are `<plural>.<group>`.
     for (_, group) in crds.iter().filter_map(|crd| crd.name.split_once('.')) {
         engine.discovery.forget(group);
@@ -284,6 +334,9 @@ pub(crate) async fn validate(engine: &Engine, planned: &Planned) -> Result<Verdi
             Ok(answer) => answer.value,
             // What it stands in is gone, too.
             Err(refusal) if engine.observes && refusal.is_not_found() => return Ok(created(engine, planned)),
+            Err(refusal) if engine.each_by_itself && refusal.is_of_ending_namespace() => {
+                return Ok(Verdict::Skip);
+            }
             Err(refusal) => return refused(engine, planned, &refusal).await,
         };
         let Some(live) = read_live(engine, planned).await? else { return Ok(created(engine, planned)) };
@@ -292,6 +345,9 @@ pub(crate) async fn validate(engine: &Engine, planned: &Planned) -> Result<Verdi
             return Ok(Verdict::Skip);
         }
         if live.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null()) {
+            if engine.each_by_itself {
+                return Ok(Verdict::Skip);
+            }
             let message = "it is being deleted; it can be applied again once it is gone".to_owned();
             return Err(ObjectFailure {
                 object: planned.reference.clone(),

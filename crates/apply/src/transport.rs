@@ -149,6 +149,13 @@ impl Refusal {
         self.code() == Some(404)
     }
 
+    /// Whether it is refused since its namespace is being deleted.
+    pub(crate) fn is_of_ending_namespace(&self) -> bool {
+        let Self::Status(status) = self else { return false };
+        let mut causes = status.details.iter().flat_map(|details| &details.causes);
+        status.code == 403 && causes.any(|cause| cause.reason == "NamespaceTerminating")
+    }
+
     /// Whether it is the path that is not served, rather than the object that is not there: of an object the apiserver says its name.
     pub(crate) fn is_not_served(&self) -> bool {
         match self {

@@ -132,6 +132,46 @@ async fn a_stage_with_a_bad_object_writes_nothing_and_names_every_one() -> Resul
 }
 
 #[tokio::test]
+async fn objects_that_are_each_by_itself_hold_up_no_others() -> Result<()> {
+    let fixture = Fixture::new().await?;
+    let mut bad = service("backend");
+    bad["spec"]["type"] = json!("Ingress");
+    let prepared = fixture.prepare(&[config_map("good", "1"), bad]).await?;
+    let engine = fixture.engine.each_by_itself();
+    let mut events = |_| ();
+    let mut run = Run::new(Instant::now() + Duration::from_secs(30), fixture.cancel.clone(), &mut events);
+    let outcome = engine.apply(&prepared, &[], &mut run).await;
+    let error = outcome.error.clone().expect("an error");
+    assert!(matches!(&error, Error::Objects { stage: Stage::Validate, total: 1, .. }), "{error:?}");
+    assert!(error.to_string().contains("/backend is invalid"), "{error}");
+    assert_eq!(actions(&outcome), ["ConfigMap/good created"]);
+    assert_eq!(named(&outcome.inventory), ["ConfigMap/good"]);
+
+    // Nothing is done in a namespace that is being deleted, and that is not a failure.
+    let stays = json!({"metadata": {"finalizers": ["example.com/stays"]}});
+    let path = fixture.core("configmaps", "good");
+    fixture.request_as("PATCH", &path, "application/merge-patch+json", Some(&stays)).await?;
+    let namespace = format!("/api/v1/namespaces/{}", fixture.namespace);
+    fixture.request_as("DELETE", &namespace, "application/json", None).await?;
+    let prepared = fixture.prepare(&[config_map("good", "2"), config_map("new", "1")]).await?;
+    let began = Instant::now();
+    let outcome = loop {
+        let mut run = Run::new(Instant::now() + Duration::from_secs(30), fixture.cancel.clone(), &mut events);
+        let outcome = engine.apply(&prepared, &[], &mut run).await;
+        // Its objects are deleted after it has begun to end.
+        assert!(began.elapsed() < Duration::from_secs(60), "{:?}", actions(&outcome));
+        if actions(&outcome).iter().all(|action| action.ends_with("skipped")) {
+            break outcome;
+        }
+    };
+    let end = json!({"metadata": {"finalizers": null}});
+    fixture.request_as("PATCH", &path, "application/merge-patch+json", Some(&end)).await?;
+    assert_eq!(outcome.error, None);
+    assert_eq!(actions(&outcome), ["ConfigMap/good skipped", "ConfigMap/new skipped"]);
+    Ok(())
+}
+
+#[tokio::test]
 async fn kinds_and_namespaces_of_the_same_build() -> Result<()> {
     let fixture = Fixture::new().await?;
     let id = fixture.namespace.replace("apply-", "k");
@@ -206,9 +246,19 @@ async fn what_cannot_be_applied_is_refused_before_anything_is_asked() -> Result<
 async fn prune_deletes_only_what_is_ours() -> Result<()> {
     let fixture = Fixture::new().await?;
     let kept = annotated(config_map("never", "1"), "prune", "disabled");
-    let objects = [config_map("stays", "1"), config_map("goes", "1"), config_map("lost", "1"), kept];
+    let names = ["stays", "goes", "lost", "copied"];
+    let objects: Vec<Value> = names.map(|name| config_map(name, "1")).into_iter().chain([kept]).collect();
     let outcome = fixture.apply(&objects).await;
     assert_eq!(outcome.error, None);
+    // What somebody else makes of a copy has our label, and nothing that we applied.
+    let path = fixture.core("configmaps", "copied");
+    let mut copy = fixture.get(&path).await?;
+    fixture.request_as("DELETE", &path, "application/json", None).await?;
+    for field in ["uid", "resourceVersion", "creationTimestamp", "managedFields"] {
+        copy["metadata"].as_object_mut().expect("metadata").remove(field);
+    }
+    let all = path.rsplit_once('/').expect("a name").0.to_owned();
+    fixture.request_as("POST", &all, "application/json", Some(&copy)).await?;
     let other = json!({"metadata": {"labels": {OWNER_LABEL: "someone-else"}}});
     let path = fixture.core("configmaps", "lost");
     fixture.request_as("PATCH", &path, "application/merge-patch+json", Some(&other)).await?;
@@ -224,11 +274,16 @@ async fn prune_deletes_only_what_is_ours() -> Result<()> {
     assert_eq!(pruned.error, None);
     assert_eq!(
         actions(&pruned),
-        ["ConfigMap/goes deleted", "ConfigMap/lost skipped", "ConfigMap/never skipped"]
+        [
+            "ConfigMap/copied skipped",
+            "ConfigMap/goes deleted",
+            "ConfigMap/lost skipped",
+            "ConfigMap/never skipped"
+        ]
     );
     assert_eq!(pruned.inventory, keep);
     assert!(fixture.get(&fixture.core("configmaps", "goes")).await.is_err());
-    for name in ["stays", "lost", "never"] {
+    for name in ["stays", "lost", "never", "copied"] {
         fixture.get(&fixture.core("configmaps", name)).await?;
     }
     Ok(())

@@ -27,7 +27,8 @@ const UNUSED: &str = "blob.digest NOT IN (SELECT build_digest FROM reconciliatio
         (SELECT kept.digest FROM resource applier
          JOIN resource source ON applier.refers_to @> ARRAY[source.kind || '/' || source.namespace || '/' || source.name]
          JOIN source_artifact kept ON kept.source = source.uid
-           AND kept.revision = regexp_replace(applier.object #>> '{spec,pin,revision}', '^.*:', '')
+           AND kept.revision = regexp_replace(coalesce(applier.object #>> '{spec,pin,revision}',
+               applier.object #>> '{metadata,annotations,fleet.roadstead.dev/pin}'), '^.*:', '')
          WHERE applier.pinned AND kept.digest IS NOT NULL)";
 
 /// Small enough that a row is quick to read and to vacuum, large enough that a whole artifact is few rows.

@@ -272,7 +272,9 @@ impl Tx {
         why: Option<&str>,
     ) -> Result<bool, StoreError> {
         let noted = sqlx::query(
-            "UPDATE agent_session SET unreachable = $3
+            "UPDATE agent_session SET unreachable = $3,
+                 unreachable_at = CASE WHEN $3::text IS NULL THEN NULL
+                                       WHEN unreachable IS NULL THEN clock_timestamp() ELSE unreachable_at END
              WHERE cluster_uid = $1 AND session = $2 AND disconnected_at IS NULL AND unreachable IS DISTINCT FROM $3",
         )
         .bind(cluster.0)

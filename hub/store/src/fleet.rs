@@ -110,7 +110,7 @@ impl Store {
         let first = InventoryKey(Uuid::nil(), String::new(), String::new(), String::new(), String::new());
         let after = after.unwrap_or(&first);
         let rows = sqlx::query(
-            "SELECT found.*, CASE WHEN found.unseen THEN 'Unknown: not seen since the agent of its cluster was last connected' \
+            "SELECT found.*, CASE WHEN found.unseen THEN 'Unknown: not seen since its cluster was last reached' \
              ELSE coalesce(told.health, CASE WHEN ended.reason IS DISTINCT FROM 'ReconciliationSucceeded' \
              THEN 'Unknown' WHEN waits THEN 'Current' END) END AS health FROM ( \
              SELECT i.cluster_uid, i.api_group, i.version, i.kind, i.namespace, i.name, i.intended, i.labels, \

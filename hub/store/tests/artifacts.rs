@@ -97,6 +97,12 @@ async fn the_newest_of_each_source_are_kept_and_those_that_somebody_reads() -> R
     let pinned = |revision: String| json!({ "spec": { "sourceRef": { "kind": "GitRepository", "name": "web" }, "pin": { "revision": revision } } });
     site.object(KindId::Kustomization, "pinned", pinned(format!("other@sha1:{:040x}", 2))).await?;
     site.object(KindId::Kustomization, "nowhere", pinned("1.2.3".to_owned())).await?;
+    // One is pinned to the second by its annotation.
+    let by_annotation = json!({
+        "metadata": { "annotations": { "fleet.roadstead.dev/pin": revision(1)?.to_string() } },
+        "spec": { "sourceRef": { "kind": "GitRepository", "name": "web" } },
+    });
+    site.object(KindId::Kustomization, "annotated", by_annotation).await?;
     // An attempt that is open was rendered of the fifth.
     let mut tx = site.store.begin().await?;
     let (cluster, applier) = (ClusterUid::random(), ApplierUid::random());
@@ -115,12 +121,12 @@ async fn the_newest_of_each_source_are_kept_and_those_that_somebody_reads() -> R
     ensure!(site.kept("web", 10).await?.len() == 10, "{:?}", site.kept("web", 10).await?);
     site.store.trim_artifacts(3, site.at(100)).await?;
     let kept = site.kept("web", 10).await?;
-    ensure!(kept == [2, 4, 7, 8, 9], "{kept:?}");
+    ensure!(kept == [1, 2, 4, 7, 8, 9], "{kept:?}");
     ensure!(site.kept("db", 3).await?.len() == 3, "another source's went");
     // By age: only what a status names, and what somebody reads.
     site.store.drop_unused_blobs(site.start, site.at(100)).await?;
     let kept = site.kept("web", 10).await?;
-    ensure!(kept == [2, 4, 9], "{kept:?}");
+    ensure!(kept == [1, 2, 4, 9], "{kept:?}");
     ensure!(site.kept("db", 3).await? == [2], "{:?}", site.kept("db", 3).await?);
     // Once nobody does, they go.
     let mut connection = site.database.connect().await?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_hub_core::{Hub, HubError};
-use roadstead_model::{Claim, Queue, ResourceUid, Room, Topic, chain};
+use roadstead_model::{Claim, Due, Queue, ResourceUid, Room, Topic, chain};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -146,11 +146,10 @@ pub(crate) async fn run<C: Controller>(hub: Hub, stop: CancellationToken, contro
         while under_way.try_join_next().is_some() {}
         let free = C::CONCURRENCY.saturating_sub(under_way.len());
         let mut alone = hub.schedule.place_for_suspects();
-        // One namespace never has all places, however much of it is due: what others ask for does not wait for it.
-        let of_one = (C::CONCURRENCY * 3).div_ceil(4);
-        let mut room = Room { free, suspect: alone.is_some(), of_one, held: held.now() };
+        let mut room =
+            Room { free, suspect: alone.is_some(), of_one: most_of_one(C::CONCURRENCY), held: held.now() };
         let spent = room.spent().len();
-        let claim = hub.schedule.claim_due(C::QUEUE, &room);
+        let claim = claim_fairly(&hub, C::QUEUE, C::CONCURRENCY, &room);
         let claimed = hub.attempt("could not claim what is due", claim);
         let claimed = tokio::select! {
             claimed = claimed => claimed,
@@ -202,6 +201,43 @@ pub(crate) async fn run<C: Controller>(hub: Hub, stop: CancellationToken, contro
         }
     }
     while under_way.join_next().await.is_some() {}
+}
+
+/// One namespace never has all places, however much of it is due: what others ask for does not wait for it.
+const fn most_of_one(places: usize) -> usize {
+    (places * 3).div_ceil(4)
+}
+
+/// How many places a namespace has while others have some, too: as many as each of them, unless the others leave more.
+fn share_of_one(places: usize, namespaces: usize) -> usize {
+    places.div_ceil(namespaces.max(1)).min(most_of_one(places))
+}
+
+/// Claims what is due: first for the namespaces that have less than their share of the places. Those that have it get what is left.
+async fn claim_fairly(hub: &Hub, queue: Queue, places: usize, room: &Room) -> Result<Due, HubError> {
+    let share = share_of_one(places, room.held.len());
+    let is_contended = room.held.values().any(|held| *held >= share);
+    if share >= room.of_one || !is_contended {
+        return hub.schedule.claim_due(queue, room).await;
+    }
+    let fair = Room { of_one: share, ..room.clone() };
+    let mut due = hub.schedule.claim_due(queue, &fair).await?;
+    let mut rest = Room { suspect: false, free: room.free - due.claims.len().min(room.free), ..room.clone() };
+    if rest.free == 0 {
+        return Ok(due);
+    }
+    for namespace in &due.namespaces {
+        *rest.held.entry(namespace.clone()).or_default() += 1;
+    }
+    let more = hub.schedule.claim_due(queue, &rest).await;
+    // What was claimed is processed, whatever comes of that.
+    if let Ok(more) = more {
+        due.claims.extend(more.claims);
+        due.namespaces.extend(more.namespaces);
+        due.waited.extend(more.waited);
+        due.next = more.next;
+    }
+    Ok(due)
 }
 
 /// Until something may be due: after `nap`, or sooner where a pass that ends meanwhile wants its next one sooner.
@@ -311,5 +347,21 @@ async fn give_back(hub: &Hub, claim: Claim, taken: bool, next: Timestamp) -> Res
         hub.schedule.release_claim(claim, next).await
     } else {
         hub.schedule.release_untaken(claim, next).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{most_of_one, share_of_one};
+
+    #[test]
+    fn namespaces_share_the_places() {
+        assert_eq!([1, 2, 4, 24].map(most_of_one), [1, 2, 3, 18]);
+        // Alone, with another one, and with many.
+        assert_eq!(
+            [0, 1, 2, 3, 24, 100].map(|namespaces| share_of_one(24, namespaces)),
+            [18, 18, 12, 8, 1, 1]
+        );
+        assert_eq!([1, 2].map(|namespaces| share_of_one(2, namespaces)), [2, 1]);
     }
 }

@@ -111,6 +111,71 @@ async fn what_others_change_is_corrected_at_once_and_recorded() -> Result<()> {
     Ok(())
 }
 
+/// A policy of the cluster that takes no `refused` with our label in this namespace.
+fn policy(ns: &str) -> String {
+    format!(
+        "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\nmetadata: {{name: {ns}}}\nspec:\n  matchConstraints:\n    \
+         namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: {ns}}}}}\n    resourceRules: [{{apiGroups: [''], apiVersions: [v1], \
+         operations: [CREATE, UPDATE], resources: [configmaps]}}]\n  validations:\n  - message: it is not wanted here\n    expression: >-\n      \
+         object.metadata.name != 'refused' || !has(object.metadata.labels) || !('fleet.roadstead.dev/owner' in object.metadata.labels)\n---\n\
+         apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\nmetadata: {{name: {ns}}}\nspec: {{policyName: {ns}, \
+         validationActions: [Deny]}}\n"
+    )
+}
+
+#[tokio::test]
+async fn what_cannot_be_corrected_holds_up_nothing_else() -> Result<()> {
+    let fleet = Fleet::start("refused").await?;
+    let space = fleet.cluster.namespace("refused").await?;
+    let ns = space.name();
+    let names = ["refused", "other"];
+    let files = names
+        .iter()
+        .fold(Commit::new(), |files, name| files.file(&format!("{name}.yaml"), config_map(ns, name, "git")));
+    start("app", ns, &fleet, &files).await?;
+    let cluster = fleet.cluster.kubectl();
+    cluster.apply(&policy(ns)).await?;
+    eventually("the policy is in force", PATIENCE, || async {
+        let write = ["annotate", "configmap", "refused", "a=b", "--dry-run=server", "--namespace", ns];
+        let refused = cluster.run(&write).await;
+        ensure!(refused.is_err(), "it is taken: {refused:?}");
+        Ok(())
+    })
+    .await?;
+    let labelled = async |name: &str| -> Result<bool> {
+        let map = cluster.get(&["configmap", name, "--namespace", ns]).await?;
+        Ok(map["metadata"]["labels"]["fleet.roadstead.dev/owner"].is_string())
+    };
+    cluster
+        .run(&["label", "configmap", "refused", "other", "--namespace", ns, "fleet.roadstead.dev/owner-"])
+        .await?;
+    eventually("the other one has its label again", AT_ONCE, || async {
+        ensure!(labelled("other").await?, "it has none");
+        Ok(())
+    })
+    .await?;
+    eventually("it is told which one could not be corrected", PATIENCE, || async {
+        let seen = fleet.kubectl().run(&["get", "--raw", "/fleet/v1/drift/objects?ongoing=true"]).await?;
+        let seen: Value = serde_json::from_str(&seen)?;
+        let [only] = seen["items"].as_array().map(Vec::as_slice).unwrap_or_default() else {
+            anyhow::bail!("{seen:#}")
+        };
+        let text = only.to_string();
+        ensure!(text.contains("refused") && text.contains("it is not wanted here"), "{only:#}");
+        Ok(())
+    })
+    .await?;
+    ensure!(!labelled("refused").await?, "the policy lets it through");
+    for kind in ["validatingadmissionpolicybinding", "validatingadmissionpolicy"] {
+        cluster.run(&["delete", kind, ns]).await?;
+    }
+    eventually("it has its label again", PATIENCE, || async {
+        ensure!(labelled("refused").await?, "it has none");
+        Ok(())
+    })
+    .await
+}
+
 #[tokio::test]
 async fn nothing_is_corrected_of_what_is_suspended() -> Result<()> {
     let fleet = Fleet::start("rest").await?;

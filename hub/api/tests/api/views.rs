@@ -63,8 +63,20 @@ async fn what_was_not_seen_for_twice_its_interval_is_unknown() -> Result<()> {
     let found = get(&replica, "/fleet/v1/inventory?kind=Deployment").await?;
     let health = found["items"][0]["health"].as_str().unwrap_or_default().to_owned();
     assert!(health.starts_with("Unknown: not seen since"), "{health}");
-    // It is connected again.
+    // It is connected again, and then cannot reach its apiserver.
     lost(None).await?;
+    assert_eq!(state("web").await?, known);
+    let silent = async |minutes: Option<i32>| -> Result<()> {
+        let sql = "UPDATE agent_session SET unreachable = CASE WHEN $1 IS NOT NULL THEN 'it is silent' END,
+                                            unreachable_at = now() - make_interval(mins => $1)";
+        sqlx::query(sql).bind(minutes).execute(&mut site.database.connect().await?).await?;
+        Ok(())
+    };
+    silent(Some(4)).await?;
+    assert_eq!((state("web").await?.as_str(), state("often").await?.as_str()), (known, "Unknown NotSeen"));
+    silent(Some(11)).await?;
+    assert_eq!(state("web").await?, "Unknown NotSeen");
+    silent(None).await?;
     assert_eq!(state("web").await?, known);
     Ok(())
 }

@@ -247,3 +247,18 @@ pub(super) fn is_confirmed_since(held: Option<&HeldDeletion>, began: Option<Time
     let confirmed = held.and_then(|held| held.confirmed);
     confirmed.is_some_and(|at| began.is_none_or(|began| at >= began))
 }
+
+#[cfg(test)]
+mod tests {
+    use roadstead_hub_store::Descendants;
+
+    use super::risk;
+
+    #[test]
+    fn a_child_with_many_objects_or_with_volumes_is_held() {
+        let of = |objects, has_volumes| risk(Descendants { objects, has_volumes });
+        assert_eq!(of(249, false), None);
+        assert_eq!(of(500, false).as_deref(), Some("owns 500 objects, which would be deleted with it"));
+        assert_eq!(of(1, true).as_deref(), Some("owns PersistentVolumes or claims, whose data may be lost"));
+    }
+}

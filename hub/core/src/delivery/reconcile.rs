@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use roadstead_api::kustomization::DeletionPolicy;
 use roadstead_api::{AnyApplier, ApplierStatus, ConditionStatus, annotated};
 use roadstead_finish::first_warnings;
-use roadstead_hub_plan::{AgentLink, Decision, Target, Turns, decide};
+use roadstead_hub_plan::{AgentLink, Decision, Target, Tended, Turns, decide};
 use roadstead_hub_store::{AttemptInputs, CachedBuild, Outcome, Stored, Tx};
 use roadstead_model::{
     AttemptKind, Capabilities, ChangeSet, ClusterUid, Digest, DispatchSpec, DriftMode, Queue, Reason,
@@ -315,7 +315,10 @@ impl Delivery {
                 return self.failed(seen, &target, failed, now).await;
             }
         };
-        let dispatch = DispatchSpec { health, ..seen.dispatch(groups, steps) };
+        let dispatch = seen.dispatch(groups, steps);
+        // What is watched is looked at once in a long while, and then whatever the watches tell.
+        let full = dispatch.full || !target.news && seen.situation.tended == Tended::Now;
+        let dispatch = DispatchSpec { health, full, ..dispatch };
         let dispatch = DispatchSpec { guard: self.guard_of(seen, &dispatch), ..dispatch };
         let observe = self.observes(seen, target.cluster, &dispatch).await?;
         let dispatch = DispatchSpec { observe, ..dispatch };

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use roadstead_api::kustomization::KubeConfig;
+use roadstead_api::kustomization::{KubeConfig, SecretKeyReference};
 use roadstead_api::{AnyApplier, ApplierSpec, Cluster, ClusterAccessGrant, KindId};
 use roadstead_hub_plan::{Account, Asked, ClusterAccess, Delegation, Denial, Grant, Rights, may_deploy};
 use roadstead_hub_store::{Descent, Store, StoreError, Stored};
@@ -192,18 +192,7 @@ impl AccessRules {
         config: &KubeConfig,
     ) -> Result<Result<Stored, String>, StoreError> {
         if let Some(secret) = &config.secret_ref {
-            let clusters = self.store.clusters_of_secret(namespace, &secret.name).await?;
-            let found = match clusters.first() {
-                Some(uid) => self.store.get_by_uid(*uid).await?,
-                None => None,
-            };
-            return Ok(found.ok_or_else(|| {
-                format!(
-                    "no cluster was onboarded by Secret {namespace}/{}, which spec.kubeConfig.secretRef names: see the \
-                     Secret's events, and kubectl get clusters",
-                    secret.name
-                )
-            }));
+            return self.cluster_by_secret(namespace, secret).await;
         }
         let Some(reference) = &config.config_map_ref else {
             return Ok(Err("spec.kubeConfig names neither a Secret nor a ConfigMap".to_owned()));
@@ -213,6 +202,37 @@ impl AccessRules {
             return Ok(Err(format!("{shown} not found")));
         };
         self.cluster_by_map(&shown, &found.object["data"]).await
+    }
+
+    /// The cluster that was onboarded by this key of a Secret. Who names no key means the usual one, and where there is no Cluster of that,
+    /// any other of the Secret's.
+    async fn cluster_by_secret(
+        &self,
+        namespace: &str,
+        secret: &SecretKeyReference,
+    ) -> Result<Result<Stored, String>, StoreError> {
+        let (shown, key) = (format!("Secret {namespace}/{}", secret.name), secret.key.as_deref());
+        let mut other = None;
+        for uid in self.store.clusters_of_secret(namespace, &secret.name).await? {
+            let Some(found) = self.store.get_by_uid(uid).await? else { continue };
+            let config = found.decode::<Cluster>()?.spec.kube_config;
+            if config.is_some_and(|config| config.is_of_key(key)) {
+                return Ok(Ok(found));
+            }
+            other = other.or(Some(found));
+        }
+        Ok(match (other, key) {
+            (Some(other), None) => Ok(other),
+            (Some(other), Some(key)) => Err(format!(
+                "Cluster '{}' was onboarded by another key of {shown} than '{key}', which spec.kubeConfig.secretRef names: for that one, \
+                 create a Cluster with spec.kubeConfig.key '{key}' and this Secret",
+                other.name
+            )),
+            (None, _) => Err(format!(
+                "no cluster was onboarded by {shown}, which spec.kubeConfig.secretRef names: see the Secret's events, and kubectl get \
+                 clusters"
+            )),
+        })
     }
 
     /// The onboarded cluster that a ConfigMap names: by the address of its apiserver, else by the last part of its name in the cloud

@@ -1,6 +1,6 @@
 //! Secrets with a kubeconfig, as Cluster API writes them.
 
-use roadstead_api::{KindId, SecretReference};
+use roadstead_api::{ClusterKubeConfig, KindId, SecretReference};
 use roadstead_hub_store::Stored;
 
 /// The `type` of the Secrets that Cluster API writes.
@@ -8,9 +8,7 @@ pub(crate) const KUBECONFIG_TYPE: &str = "cluster.x-k8s.io/secret";
 /// How their names end: the Cluster's name stands before it.
 pub(crate) const SUFFIX: &str = "-kubeconfig";
 /// The key under which Cluster API writes a kubeconfig.
-pub(crate) const KEY: &str = "value";
-/// The keys of the kubeconfig where none is named.
-const KEYS: [&str; 2] = [KEY, "value.yaml"];
+pub(crate) const KEY: &str = ClusterKubeConfig::USUAL_KEYS[0];
 
 /// Whether the object is a kubeconfig as Cluster API writes it.
 pub(crate) fn is_kubeconfig(stored: &Stored) -> bool {
@@ -26,7 +24,7 @@ pub(crate) fn cluster_name(secret: &Stored) -> Option<&str> {
 
 /// The keys under which the kubeconfig may be: the one that is named, or the usual ones.
 pub(crate) fn keys(named: Option<&str>) -> Vec<&str> {
-    named.map_or_else(|| KEYS.to_vec(), |key| vec![key])
+    named.map_or_else(|| ClusterKubeConfig::USUAL_KEYS.to_vec(), |key| vec![key])
 }
 
 /// A reference to the Secret.

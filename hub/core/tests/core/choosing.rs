@@ -118,6 +118,18 @@ async fn a_secret_of_any_type_and_key_brings_a_cluster_on_board_where_a_person_n
     let made = site.stored(KindId::Cluster, "", "edge-7").await?.object;
     let wanted = json!({ "secretRef": { "namespace": "team-a", "name": "edge-7" }, "key": "config" });
     ensure!(made["spec"]["kubeConfig"] == wanted, "{made:#}");
+    // Another key of the Secret is another kubeconfig, which is perhaps another cluster's.
+    site.source("team-a", "fleet", &[file("app/map.yaml", &[config_map("web", "map")])]).await?;
+    for (name, key, refused) in
+        [("same", json!("config"), false), ("any", json!(null), false), ("other", json!("stage"), true)]
+    {
+        let spec = json!({ "kubeConfig": { "secretRef": { "name": "edge-7", "key": key } } });
+        site.apply(kustomization("team-a", name, "./app", spec)).await?;
+        let (_, message) = site.process("team-a", name).await?;
+        let said =
+            message.contains("Cluster 'edge-7' was onboarded by another key") && message.contains("'stage'");
+        ensure!(said == refused, "{name}: {message}");
+    }
     // What is read is what is under that key: here it is not a kubeconfig.
     let cluster = site.stored(KindId::Cluster, "", "edge-7").await?.uid;
     site.hub.onboarding.plan(cluster).await?;

@@ -31,6 +31,8 @@ const ENGINE: &str = concat!("roadstead-kustomize/", env!("CARGO_PKG_VERSION"), 
 /// Steps of one build, so that a repository made to be slow does not hold a place for long: looking at 2 × 10⁸ pairs of
 /// patch and object took 24 s in a release build. All of kustomize's public cases stay below half of it.
 const MAX_WORK: u64 = 200_000_000;
+/// Objects of one build: as many as an inventory has.
+const MAX_OBJECTS: usize = 20_000;
 /// Memory of one build in bytes, besides the source's tree and what is made of the objects afterwards.
 const MAX_BUILD_MEMORY: usize = 200 << 20;
 
@@ -87,6 +89,7 @@ impl Applier for Kustomizations {
         let mut options = Options { overlay: recipe.overlay(), ..Options::default() };
         options.limits = Limits::within(MAX_BUILD_MEMORY);
         options.limits.work = MAX_WORK;
+        options.limits.objects = MAX_OBJECTS;
         options.remote = Some(Arc::new(remotes.clone()));
         let build = |tree: &dyn FileTree| {
             let build = roadstead_kustomize::build(tree, &path, &options).map_err(|error| chain(&error))?;
