@@ -117,23 +117,24 @@ impl Healths {
         if dispatch.spec.purpose != Purpose::Reconcile {
             return;
         }
-        let steps = &dispatch.spec.steps;
-        let (mut own, mut foreign) = (BTreeSet::new(), BTreeSet::new());
-        for step in steps {
-            if let StepKind::Wait { objects, groups } = &step.kind {
-                foreign.extend(objects.iter().cloned());
-                if !groups.is_empty() {
-                    own.extend(inventory.iter().cloned());
+        let (mut named, mut is_asked, mut with_all) = (BTreeSet::new(), false, false);
+        let mut has_hooks = false;
+        for step in &dispatch.spec.steps {
+            match &step.kind {
+                StepKind::Wait { objects, groups } => {
+                    is_asked = true;
+                    with_all |= !groups.is_empty();
+                    named.extend(objects.iter().cloned());
                 }
+                StepKind::Hook { .. } => has_hooks = true,
+                _ => {}
             }
         }
-        let is_asked = steps.iter().any(|step| matches!(step.kind, StepKind::Wait { .. }));
-        if !is_asked && !steps.iter().any(|step| matches!(step.kind, StepKind::Hook { .. })) {
-            own.extend(inventory.iter().cloned());
-        }
-        let is_own = |object: &ObjectRef| inventory.contains(object);
-        own.extend(foreign.iter().filter(|object| is_own(object)).cloned());
-        foreign.retain(|object| !own.contains(object));
+        // What nobody waits for is followed, too, as after a dispatch.
+        with_all |= !is_asked && !has_hooks;
+        let owned: BTreeSet<ObjectRef> = inventory.iter().cloned().collect();
+        let foreign = named.difference(&owned).cloned().collect();
+        let own = if with_all { owned } else { named.intersection(&owned).cloned().collect() };
         // They parsed when it was dispatched.
         let rules = HealthRules::new(&dispatch.spec.health).ok().filter(|rules| !rules.is_empty());
         self.awaits(Awaited { dispatch, is_asked, own, foreign }, rules.map(Arc::new), now);

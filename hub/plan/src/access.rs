@@ -70,8 +70,14 @@ pub fn may_deploy(
         }
     };
     if grants.is_empty() {
+        let entry = match account {
+            Some(account) => format!("{{namespace: {namespace}, serviceAccounts: [{account}]}}"),
+            None => format!(
+                "{{namespace: {namespace}, agentRights: true}}, or without agentRights, and set spec.serviceAccountName"
+            ),
+        };
         return Err(format!(
-            "namespace '{namespace}' may not deploy to cluster '{cluster}': add it to spec.access of Cluster {cluster}"
+            "namespace '{namespace}' may not deploy to cluster '{cluster}': add it to spec.access of Cluster {cluster} as {entry}"
         ));
     }
     if grants.iter().any(|grant| grant.agent_rights) {
@@ -296,13 +302,13 @@ mod tests {
         };
         assert_eq!(may("team-a", &onboarded, ""), Ok(()));
         assert_eq!(may("team-a", &onboarded, "kube-system/any"), Ok(()));
-        assert!(
-            may("team-b", &onboarded, "team-b/own")
-                .unwrap_err()
-                .contains("add it to spec.access of Cluster edge")
-        );
+        let refusal = may("team-b", &onboarded, "team-b/own").unwrap_err();
+        let line =
+            "add it to spec.access of Cluster edge as {namespace: team-b, serviceAccounts: [team-b/own]}";
+        assert!(refusal.ends_with(line), "{refusal}");
         let nobody = ClusterAccess::Granted(Vec::new());
-        assert!(may("team-a", &nobody, "").is_err());
+        let refusal = may("team-a", &nobody, "").unwrap_err();
+        assert!(refusal.contains(" as {namespace: team-a, agentRights: true}, or "), "{refusal}");
 
         let granted = ClusterAccess::Granted(vec![
             grant("team-a", &[], false),

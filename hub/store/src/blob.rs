@@ -31,6 +31,12 @@ const UNUSED: &str = "blob.digest NOT IN (SELECT build_digest FROM reconciliatio
                applier.object #>> '{metadata,annotations,fleet.roadstead.dev/pin}'), '^.*:', '')
          WHERE applier.pinned AND kept.digest IS NOT NULL)";
 
+/// Builds that an applier's history is compared by: its newest two. So an application that changes once a year shows what changed then.
+const COMPARED: &str = "SELECT build_digest FROM (
+        SELECT build_digest, row_number() OVER (PARTITION BY applier ORDER BY max(attempt) DESC) AS place
+        FROM reconciliation WHERE build_digest IS NOT NULL GROUP BY applier, build_digest) AS built
+    WHERE place <= 2";
+
 /// Small enough that a row is quick to read and to vacuum, large enough that a whole artifact is few rows.
 const CHUNK: usize = 512 * 1024;
 /// Chunks that are read at once.
@@ -506,8 +512,8 @@ impl Store {
 
     /// Drops blobs that nothing refers to and that were last used before `before`, artifacts of sources before `artifacts`.
     ///
-    /// Kept are the artifacts that a source's status names or that an applier is pinned to, what remote resources hold and the builds of
-    /// open reconciliations, however old.
+    /// Kept are the artifacts that a source's status names or that an applier is pinned to, what remote resources hold, the builds of open
+    /// reconciliations and the newest two of each applier, however old.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -520,7 +526,7 @@ impl Store {
             "WITH forgotten AS (DELETE FROM build_cache WHERE used_at < $1)
              DELETE FROM blob WHERE used_at < CASE
                  WHEN digest IN (SELECT digest FROM source_artifact WHERE digest IS NOT NULL) THEN $2 ELSE $1 END
-               AND {UNUSED} RETURNING object_name"
+               AND {UNUSED} AND digest NOT IN ({COMPARED}) RETURNING object_name"
         )))
         .bind(to_sql(before))
         .bind(to_sql(artifacts))

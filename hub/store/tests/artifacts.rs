@@ -161,3 +161,31 @@ async fn what_was_superseded_was_used_until_then() -> Result<()> {
     ensure!(site.store.source_artifact_at(uid, &revision(1)?).await?.is_some(), "it was not recorded");
     Ok(())
 }
+
+#[tokio::test]
+async fn the_newest_builds_of_each_applier_can_be_compared_however_old_they_are() -> Result<()> {
+    let site = Site::new().await?;
+    let build = |applier: usize, number: u64| Digest::of(format!("build {number} of {applier}").as_bytes());
+    // The first applier has applied one of its builds twice in a row, the other one has one build.
+    for (place, numbers) in [vec![0, 1, 1, 2], vec![0]].into_iter().enumerate() {
+        let (cluster, applier) = (ClusterUid::random(), ApplierUid::random());
+        for number in numbers {
+            let bytes = format!("build {number} of {place}");
+            site.store.put_blob(build(place, number), bytes.as_bytes(), AtRest::Sealed, site.start).await?;
+            let mut tx = site.store.begin().await?;
+            let spec = support::dispatch(&format!("app-{place}"), build(place, number));
+            support::open(&mut tx, cluster, applier, &spec, site.at(number)).await?;
+            tx.commit().await?;
+            sqlx::query("UPDATE reconciliation SET finished_at = now() WHERE finished_at IS NULL")
+                .execute(&mut site.database.connect().await?)
+                .await?;
+        }
+    }
+    site.store.drop_unused_blobs(site.at(100), site.at(100)).await?;
+    let mut kept = Vec::new();
+    for (applier, number) in [(0, 0), (0, 1), (0, 2), (1, 0)] {
+        kept.push(site.store.has_blob(build(applier, number)).await?);
+    }
+    ensure!(kept == [false, true, true, true], "{kept:?}");
+    Ok(())
+}

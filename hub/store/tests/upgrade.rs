@@ -123,6 +123,59 @@ async fn what_was_waited_for_in_other_namespaces_is_waited_for() -> Result<()> {
     Ok(())
 }
 
+/// Whoever deployed to a cluster before there was `spec.access` may go on, and nobody else.
+#[tokio::test]
+async fn who_deployed_to_a_cluster_goes_on() -> Result<()> {
+    let database = older().await?;
+    let mut connection = database.connect().await?;
+    let of_secret = |secret: serde_json::Value| json!({ "kubeConfig": { "secretRef": secret } });
+    let objects = [
+        ("Cluster", "fleet.roadstead.dev", "", "edge", json!({})),
+        (
+            "Cluster",
+            "fleet.roadstead.dev",
+            "",
+            "spare",
+            of_secret(json!({ "namespace": "team-b", "name": "spare" })),
+        ),
+        ("Cluster", "fleet.roadstead.dev", "", "unused", json!({})),
+        (
+            "Kustomization",
+            "kustomize.toolkit.fluxcd.io",
+            "team-a",
+            "app",
+            json!({ "clusterRef": { "name": "edge" } }),
+        ),
+        (
+            "Kustomization",
+            "kustomize.toolkit.fluxcd.io",
+            "team-b",
+            "app",
+            of_secret(json!({ "name": "spare" })),
+        ),
+    ];
+    for (number, (kind, group, namespace, name, spec)) in objects.into_iter().enumerate() {
+        sqlx::query(
+            "INSERT INTO resource (uid, kind, api_group, namespace, name, generation, resource_version, created_at, object)
+             VALUES (gen_random_uuid(), $1, $2, $3, $4, 1, $5, now(), $6)",
+        )
+        .bind(kind)
+        .bind(group)
+        .bind(namespace)
+        .bind(name)
+        .bind(i64::try_from(number + 2)?)
+        .bind(json!({ "metadata": { "name": name, "namespace": namespace }, "spec": spec }))
+        .execute(&mut connection)
+        .await?;
+    }
+    let store = open(&database).await?;
+    let before = store.clusters_with_access_before().await?;
+    let granted = |cluster: &str, namespace: &str| (cluster.to_owned(), vec![namespace.to_owned()]);
+    ensure!(before == [granted("edge", "team-a"), granted("spare", "team-b")], "{before:?}");
+    store.close().await;
+    Ok(())
+}
+
 /// What objects refer to was not stored by older versions: it is what this version would have stored.
 #[tokio::test]
 async fn what_objects_of_an_older_database_refer_to_is_known() -> Result<()> {

@@ -25,6 +25,11 @@ async fn object(fleet: &Fleet, ns: &str, name: &str) -> Result<Value> {
     fleet.cluster.kubectl().get(&[&object, "--namespace", ns, "--show-managed-fields"]).await
 }
 
+fn managers(object: &Value) -> Vec<&str> {
+    let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
+    entries.filter_map(|entry| entry["manager"].as_str()).collect()
+}
+
 #[tokio::test]
 async fn what_flux_keeps_is_taken_over_where_that_is_asked_for() -> Result<()> {
     let fleet = Fleet::start("adoption").await?;
@@ -58,18 +63,23 @@ async fn what_flux_keeps_is_taken_over_where_that_is_asked_for() -> Result<()> {
         "what Git does not have goes: {}",
         after["data"]
     );
-    let managers = after["metadata"]["managedFields"].as_array().into_iter().flatten();
-    let managers: Vec<&str> = managers.filter_map(|entry| entry["manager"].as_str()).collect();
-    ensure!(managers == ["roadstead"], "{managers:?}");
+    ensure!(managers(&after) == ["roadstead"], "{:?}", managers(&after));
     let attempts = fleet.kubectl().run(&["get", "--raw", "/fleet/v1/reconciliations?cluster=edge"]).await?;
     ensure!(attempts.contains("\"adopted\""), "{attempts}");
 
-    // For a whole cluster.
-    let all = ["patch", "cluster/edge", "--type=merge", "-p", r#"{"spec":{"adopt":["Flux"]}}"#];
-    fleet.kubectl().run(&all).await?;
+    // For a whole cluster, with the fields of a manager that its operator lists.
+    let more = format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: other, namespace: {ns}}}\ndata: {{extra: of a script}}\n"
+    );
+    let by_script = ["apply", "--server-side", "--field-manager=our-script", "-f", "-"];
+    fleet.cluster.kubectl().run_with(&by_script, &more).await?;
+    let spec = r#"{"spec":{"adopt":["Flux"],"adoptManagers":["our-script"]}}"#;
+    fleet.kubectl().run(&["patch", "cluster/edge", "--type=merge", "-p", spec]).await?;
     fleet.apply(&kustomization("other", "app", "./other", &[])).await?;
     fleet.ready("kustomization/other").await?;
-    fleet.cluster.has_word(ns, "other", Some("git")).await?;
+    let after = object(&fleet, ns, "other").await?;
+    ensure!(after["data"] == serde_json::json!({ "word": "git" }), "{}", after["data"]);
+    ensure!(managers(&after) == ["roadstead"], "{:?}", managers(&after));
 
     // A Flux that still runs writes again what it wants: that is drift, and is taken over once more.
     as_flux(&fleet.cluster, &self::of_flux(ns, "one")).await?;

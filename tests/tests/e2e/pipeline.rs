@@ -490,7 +490,15 @@ async fn a_deleted_kustomization_takes_its_objects_along() -> Result<()> {
     let space = fleet.cluster.namespace("delete").await?;
     let ns = space.name();
     let names = ["pruned", "suspended", "kept"];
-    let files = names.iter().fold(Commit::new(), |commit, name| {
+    // What the policy says counts, whatever `prune` says; and whether the objects stay.
+    let policies = [
+        ("orphaned", ["prune: true", "deletionPolicy: Orphan"], true),
+        ("deleted", ["prune: false", "deletionPolicy: Delete"], false),
+        ("as-pruned", ["prune: true", "deletionPolicy: MirrorPrune"], false),
+        ("as-kept", ["prune: false", "deletionPolicy: MirrorPrune"], true),
+    ];
+    let all = names.into_iter().chain(policies.iter().map(|(name, ..)| *name));
+    let files = all.fold(Commit::new(), |commit, name| {
         commit.file(&format!("{name}/config.yaml"), config_map(ns, name, "hi"))
     });
     fleet.repository("app", &files).await?;
@@ -511,6 +519,12 @@ async fn a_deleted_kustomization_takes_its_objects_along() -> Result<()> {
     for name in ["suspended", "kept"] {
         fleet.run(&["delete", &format!("kustomization/{name}"), "--timeout=60s"]).await?;
         ensure!(fleet.cluster.word(ns, name).await?.is_some(), "the objects of {name} are gone");
+    }
+    for (name, lines, stays) in &policies {
+        fleet.apply(&kustomization(name, "app", name, lines)).await?;
+        fleet.ready(&format!("kustomization/{name}")).await?;
+        fleet.run(&["delete", &format!("kustomization/{name}"), "--timeout=60s"]).await?;
+        ensure!(fleet.cluster.word(ns, name).await?.is_some() == *stays, "the objects of {name}: {lines:?}");
     }
     // What was left behind can be owned again.
     fleet.apply(&kustomization("heir", "app", "kept", &[])).await?;

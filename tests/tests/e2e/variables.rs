@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use roadstead_tests::gitserver::Commit;
-use roadstead_tests::{Fleet, PATIENCE, config_map, eventually, kustomization, unique};
+use roadstead_tests::{Fleet, HubSetup, PATIENCE, config_map, eventually, kustomization, unique};
 use serde_json::Value;
 
 /// An object of the cluster.
@@ -245,4 +245,28 @@ async fn a_deletion_can_wait_until_everything_is_gone() -> Result<()> {
         Ok(())
     })
     .await
+}
+
+#[tokio::test]
+async fn variables_that_are_not_set_are_empty_where_the_hub_is_lenient() -> Result<()> {
+    let fleet = Fleet::start_on(HubSetup::new("lenient").await?.arg("--lenient-substitutions")).await?;
+    let space = fleet.cluster.namespace("lenient").await?;
+    let ns = space.name();
+    // Without any variable nothing is substituted, unless it always is.
+    let cases = [
+        ("some", "postBuild: {substitute: {other: value}}", "a-"),
+        ("none", "postBuild: {substitute: {}}", "a-${missing}"),
+        ("strategy", "postBuild: {substituteStrategy: WithVariables}", "a-${missing}"),
+        ("always", "postBuild: {substituteStrategy: Always}", "a-"),
+    ];
+    let files = cases.iter().fold(Commit::new(), |files, (name, ..)| {
+        files.file(&format!("{name}/map.yaml"), config_map(ns, name, "a-${missing}"))
+    });
+    fleet.repository("app", &files).await?;
+    for (name, post_build, word) in cases {
+        fleet.apply(&kustomization(name, "app", &format!("./{name}"), &[post_build])).await?;
+        fleet.ready(&format!("kustomization/{name}")).await?;
+        has(&fleet, ns, name, "word", word).await?;
+    }
+    Ok(())
 }

@@ -154,7 +154,7 @@ impl Views {
             for group in groups {
                 if !self.store.has_blob(*group).await? {
                     return Err(HubError::Gone(format!(
-                        "the build of attempt {} is not stored any more: builds are kept for a day after they were used last, and those that were made of decrypted inputs are not kept at all",
+                        "the build of attempt {} is not stored any more: the newest two of an applier are kept, others for a day after they were used last, and those that were made of decrypted inputs not at all",
                         build.attempt.0
                     )));
                 }

@@ -1,4 +1,4 @@
-//! How many builds of a namespace run at once, where a quota says so.
+//! How many builds of a namespace run at once, where a quota says so, and how many objects one has.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -217,6 +217,23 @@ async fn all_have_their_turn_one_after_the_other_on_two_replicas() -> Result<()>
         Ok(())
     })
     .await?;
+    site.close().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_build_has_no_more_objects_than_an_inventory() -> Result<()> {
+    let site = Site::new().await?;
+    site.cluster("edge", json!([{ "namespace": "team-a", "agentRights": true }])).await?;
+    site.namespace("team-a").await?;
+    let maps = |numbers: std::ops::Range<usize>| -> Vec<Value> {
+        numbers.map(|number| config_map("web", &format!("map-{number}"))).collect()
+    };
+    let files = [file("app-0/one.yaml", &maps(0..10_000)), file("app-0/two.yaml", &maps(10_000..20_001))];
+    site.source("team-a", "fleet", &files).await?;
+    site.apply(app("team-a", "app-0")).await?;
+    let (reason, message) = site.process("team-a", "app-0").await?;
+    ensure!(reason == "BuildFailed" && message.contains("more than 20000 objects"), "{reason}: {message}");
     site.close().await;
     Ok(())
 }
