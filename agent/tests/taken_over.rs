@@ -262,6 +262,11 @@ fn workload(spec: Value) -> Value {
     json!({"spec": {"selector": {}, "template": template}})
 }
 
+/// The `managedFields` of what an agent has applied.
+fn ours() -> Value {
+    json!([{"manager": "roadstead", "operation": "Apply"}])
+}
+
 #[tokio::test]
 async fn a_taken_over_hub_cannot_step_outside_a_locked_policy() {
     let mut world = World::new(Some(LOCKED)).await;
@@ -300,7 +305,7 @@ async fn a_taken_over_hub_cannot_step_outside_a_locked_policy() {
         let end = world.apply(object(api_version, kind, Some(HOME), more)).await;
         end.refused_by("manageAgentNamespace");
     }
-    // They bear the label by which the engine deletes what is a Kustomization's.
+    // They are as if a Kustomization had applied them, which it deletes again.
     world
         .api
         .put("/api/v1/namespaces/apps/serviceaccounts/deployer", json!({"metadata": {"name": "deployer"}}));
@@ -310,6 +315,7 @@ async fn a_taken_over_hub_cannot_step_outside_a_locked_policy() {
     ] {
         let mut live = world.api.get(&path).expect("there");
         live["metadata"]["labels"] = json!({"fleet.roadstead.dev/owner": world.uid.to_string()});
+        live["metadata"]["managedFields"] = ours();
         world.api.put(&path, live);
         world.delete(vec![victim]).await.refused_by("manageAgentNamespace");
     }
@@ -381,7 +387,8 @@ async fn deletions_are_counted_by_the_agent_also_across_its_restart() {
     let path = |name: &str| format!("/api/v1/namespaces/apps/configmaps/{name}");
     for map in &maps {
         let labels = json!({"fleet.roadstead.dev/owner": owner});
-        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": map.name, "labels": labels}});
+        let metadata = json!({"name": map.name, "labels": labels, "managedFields": ours()});
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
         world.api.put(&path(&map.name), object);
     }
     world
@@ -416,7 +423,7 @@ async fn what_may_go_at_once_is_the_clusters_word_whatever_the_hub_says_is_confi
     let path = |name: &str| format!("/api/v1/namespaces/apps/configmaps/{name}");
     for map in &maps {
         let labels = json!({"fleet.roadstead.dev/owner": owner});
-        let metadata = json!({"name": map.name, "uid": map.name, "labels": labels});
+        let metadata = json!({"name": map.name, "uid": map.name, "labels": labels, "managedFields": ours()});
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
         world.api.put(&path(&map.name), object);
     }
