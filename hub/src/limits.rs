@@ -38,12 +38,12 @@ pub(crate) struct LimitArgs {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     max_requests: u32,
 
-    /// Changes of one user that run at once, so that whoever makes them all the time takes little from reconciliations and others
-    /// [default: as many as there are processors, 2 at least]
+    /// Changes of one user that run at once: whoever makes them all the time does not hold up reconciliations and other users
+    /// [default: the number of processors, at least 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     max_changes_per_user: Option<u32>,
 
-    /// Requests of one user that wait for their turn; changes are counted by themselves
+    /// Requests of one user that wait for their turn; changes are counted separately
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     max_waiting_requests_per_user: u32,
 

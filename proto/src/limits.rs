@@ -5,7 +5,7 @@
 pub const MAX_MESSAGE_BYTES: usize = 8 * 1024 * 1024;
 
 /// Objects in one list: an inventory, a change set, the objects of a wait.
-pub const MAX_OBJECTS: usize = 20_000;
+pub const MAX_OBJECTS: usize = roadstead_model::MAX_OBJECTS;
 
 /// Steps of one dispatch.
 pub const MAX_STEPS: usize = 64;

@@ -114,11 +114,7 @@ impl Healths {
 
     /// Goes on with what an agent before this one had followed, since a dispatch that had ended well.
     pub(crate) fn resume(&self, dispatch: &Dispatch, inventory: &[ObjectRef], now: Instant) {
-        if dispatch.spec.purpose != Purpose::Reconcile {
-            return;
-        }
-        let (mut named, mut is_asked, mut with_all) = (BTreeSet::new(), false, false);
-        let mut has_hooks = false;
+        let (mut named, mut is_asked, mut with_all, mut has_hooks) = (BTreeSet::new(), false, false, false);
         for step in &dispatch.spec.steps {
             match &step.kind {
                 StepKind::Wait { objects, groups } => {
@@ -135,9 +131,7 @@ impl Healths {
         let owned: BTreeSet<ObjectRef> = inventory.iter().cloned().collect();
         let foreign = named.difference(&owned).cloned().collect();
         let own = if with_all { owned } else { named.intersection(&owned).cloned().collect() };
-        // They parsed when it was dispatched.
-        let rules = HealthRules::new(&dispatch.spec.health).ok().filter(|rules| !rules.is_empty());
-        self.awaits(Awaited { dispatch, is_asked, own, foreign }, rules.map(Arc::new), now);
+        self.awaits(Awaited { dispatch, is_asked, own, foreign }, now);
         self.end(&dispatch.key, true);
     }
 
@@ -152,9 +146,15 @@ impl Healths {
         }
     }
 
-    /// A dispatch begins to wait. `rules` are those that it came with, compiled.
-    pub(crate) fn awaits(&self, awaited: Awaited<'_>, rules: Option<Arc<HealthRules>>, now: Instant) {
+    /// A dispatch begins to wait. What is only planned has no health.
+    pub(crate) fn awaits(&self, awaited: Awaited<'_>, now: Instant) {
         let Awaited { dispatch, is_asked, own, foreign } = awaited;
+        if dispatch.spec.purpose != Purpose::Reconcile {
+            return;
+        }
+        // They parsed when the dispatch began.
+        let rules = HealthRules::new(&dispatch.spec.health).ok().filter(|rules| !rules.is_empty());
+        let rules = rules.map(Arc::new);
         let key = &dispatch.key;
         let judged = |object: &ObjectRef| rules.as_ref().is_some_and(|rules| rules.applies_to(object));
         let own = own.into_iter().filter(|object| judged(object) || !is_always_current(object));

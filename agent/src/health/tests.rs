@@ -2,7 +2,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use roadstead_apply::{HealthRules, Scope, Sight};
+use roadstead_apply::{Scope, Sight};
 use roadstead_kstatus::{Health, Status};
 use roadstead_model::{
     ApplierRef, ApplierUid, Attempt, Dispatch, DispatchKey, DispatchSpec, Generation, HealthExpr, HubEpoch,
@@ -312,10 +312,8 @@ fn deployment(updated: i64) -> Value {
 
 /// Waits for objects; their kinds are known.
 fn awaits(healths: &Healths, dispatch: &Dispatch, own: &[ObjectRef], foreign: &[ObjectRef], now: Instant) {
-    let rules = HealthRules::new(&dispatch.spec.health).unwrap();
     let (own, foreign) = (own.iter().cloned().collect(), foreign.iter().cloned().collect());
-    let rules = (!rules.is_empty()).then(|| Arc::new(rules));
-    healths.awaits(Awaited { dispatch, is_asked: true, own, foreign }, rules, now);
+    healths.awaits(Awaited { dispatch, is_asked: true, own, foreign }, now);
     for object in healths.unknown_kinds(now) {
         let plural = format!("{}s", object.kind.to_lowercase());
         healths.know_kind(&object, Ok(Some(Scope::named(&object, &plural))), now);
@@ -534,7 +532,7 @@ fn what_nobody_waits_for_is_told_once_it_is_seen_and_holds_up_no_rest() {
         healths.begin(APPLIER);
         let awaited =
             Awaited { dispatch: &dispatch, is_asked: false, own: [web()].into(), foreign: BTreeSet::new() };
-        healths.awaits(awaited, None, now);
+        healths.awaits(awaited, now);
         for object in healths.unknown_kinds(now) {
             healths.know_kind(&object, Ok(Some(Scope::named(&object, "deployments"))), now);
         }

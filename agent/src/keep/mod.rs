@@ -310,7 +310,7 @@ impl Keep {
         for applier in state.slots.appliers() {
             match records.get(&applier) {
                 Some(record) => {
-                    let is = (record.key.digest, record.content.digest(&record.inventory));
+                    let is = (record.key.digest, record.content.digest(&record.inventory, record.is_well));
                     state.kept.insert(applier, is);
                     state.goes_on.insert(applier, GoesOn::from(&record.content));
                 }
@@ -486,7 +486,7 @@ mod tests {
         }));
         let spec = spec.expect("a spec");
         let content = Content::Corrected { builds: Vec::new(), values: Values::default() };
-        let digest = content.digest(&[]);
+        let digest = content.digest(&[], true);
         let record = Record { key: key.clone(), spec, inventory: Vec::new(), is_well: true, content };
         assert!(keep.store(&key, digest, || Some(record)));
     }

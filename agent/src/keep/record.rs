@@ -57,9 +57,11 @@ pub(crate) enum Content {
 }
 
 impl Content {
-    /// Tells it from what else may be kept of the same dispatch with this inventory. Builds and values go with the dispatch.
-    pub(crate) fn digest(&self, inventory: &[ObjectRef]) -> Digest {
+    /// Tells it from what else may be kept of the same dispatch: with another inventory, or another end. Builds and values go with the
+    /// dispatch.
+    pub(crate) fn digest(&self, inventory: &[ObjectRef], is_well: bool) -> Digest {
         let mut hasher = Hasher::default();
+        hasher.update(&[u8::from(is_well)]);
         for object in inventory {
             hasher.update(object.to_string().as_bytes());
             hasher.update(b"\n");

@@ -1,10 +1,8 @@
 //! What a dispatch waits for is followed from when it begins to wait; where it waits for nothing, what it applies from when that begins.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-use roadstead_apply::HealthRules;
-use roadstead_model::{ObjectRef, Purpose, StepKind};
+use roadstead_model::{ObjectRef, StepKind};
 use tokio::time::Instant;
 
 use super::work::{On, Record, Work};
@@ -16,30 +14,16 @@ impl<C: Cluster> Work<'_, C> {
     pub(super) fn follow(&self, on: &On<'_, C>, objects: &[ObjectRef], record: &Record) {
         let applied: BTreeSet<&ObjectRef> = record.applied.values().flatten().collect();
         let (own, foreign) = objects.iter().cloned().partition(|object| applied.contains(object));
-        self.follow_all(on, true, own, foreign);
+        self.healths.awaits(Awaited { dispatch: on.dispatch, is_asked: true, own, foreign }, Instant::now());
     }
 
     /// These are about to be applied: they are watched from now on, where they are not going to be waited for.
     pub(super) fn follow_unasked(&self, on: &On<'_, C>, objects: &[ObjectRef]) {
         let mut steps = on.dispatch.spec.steps.iter();
         if !steps.any(|step| matches!(step.kind, StepKind::Wait { .. } | StepKind::Hook { .. })) {
-            self.follow_all(on, false, objects.iter().cloned().collect(), BTreeSet::new());
+            let (own, foreign) = (objects.iter().cloned().collect(), BTreeSet::new());
+            let awaited = Awaited { dispatch: on.dispatch, is_asked: false, own, foreign };
+            self.healths.awaits(awaited, Instant::now());
         }
-    }
-
-    fn follow_all(
-        &self,
-        on: &On<'_, C>,
-        is_asked: bool,
-        own: BTreeSet<ObjectRef>,
-        foreign: BTreeSet<ObjectRef>,
-    ) {
-        if on.dispatch.spec.purpose != Purpose::Reconcile {
-            return;
-        }
-        // They parsed when the dispatch began.
-        let rules = HealthRules::new(&on.dispatch.spec.health).ok().filter(|rules| !rules.is_empty());
-        let awaited = Awaited { dispatch: on.dispatch, is_asked, own, foreign };
-        self.healths.awaits(awaited, rules.map(Arc::new), Instant::now());
     }
 }

@@ -7,6 +7,7 @@ mod flux;
 mod follow;
 mod guarding;
 mod hooks;
+mod kept;
 mod policed;
 mod reads;
 mod slot;
@@ -19,8 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use roadstead_model::{
-    Action, ApplierUid, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Group, HubEpoch, ObjectRef,
-    ObjectResult, Position, Purpose, Stage, Step, StepKind,
+    Action, ApplierUid, Attempt, Dispatch, DispatchKey, DispatchSpec, HubEpoch, ObjectRef, ObjectResult,
+    Position, Purpose, Stage, Step, StepKind,
 };
 use roadstead_places::{Limits, Places};
 use roadstead_proto::limits::MAX_SEEN;
@@ -34,7 +35,7 @@ pub use slot::{Known, Verdict};
 use crate::builds::{Builds, Kept};
 use crate::cluster::Cluster;
 use crate::health::{self, Healths};
-use crate::keep::{Content, Keep, MOST_KEPT, Packed, Record, Values, may_be_kept};
+use crate::keep::{Keep, may_be_kept};
 use crate::key_secrets::{self, KeySecrets};
 use crate::keys::KeyServices;
 use crate::memory::BuildMemory;
@@ -49,9 +50,6 @@ const MAX_KUSTOMIZATIONS: usize = 20_000;
 
 /// How long it takes until the hub is told that an applier is tended, or is not any more.
 const TELL_EVERY: Duration = Duration::from_secs(1);
-
-/// So long after its start an agent looks at what the one before it has applied.
-const RESUME_AFTER: Duration = Duration::from_secs(10);
 
 /// After a correction, what is kept to watch by is made again after so long: all of an applier's objects are in it.
 const KEEP_AGAIN_AFTER: Duration = Duration::from_secs(10);
@@ -307,112 +305,6 @@ impl<C: Cluster> Runner<C> {
         self.inner.healths.rest_all();
         self.inner.keep.forget_all();
         self.inner.key_secrets.forget_all();
-    }
-
-    /// Goes on with what an agent before this one has applied: it is looked at in a while, so that a hub that is there can say first what
-    /// of it rests. Of what was dispatched since nothing is taken.
-    pub(crate) fn resume(&self, records: Vec<Record>) {
-        let now = Instant::now();
-        let count = records.len();
-        let shared = owned_by_several(&records);
-        for Record { key, spec, inventory, is_well, content } in records {
-            let mut slots = self.slots();
-            let slot = slots.entry(key.applier).or_default();
-            if slot.seen.is_some() {
-                continue;
-            }
-            slot.seen = Some(key.clone());
-            drop(slots);
-            let applier = key.applier;
-            let (tended, healths) = (&self.inner.tended, &self.inner.healths);
-            let dispatch = |(given, data_keys)| Dispatch {
-                key,
-                spec,
-                inventory: Vec::new(),
-                given,
-                data_keys,
-                trace: None,
-            };
-            match content {
-                Content::Corrected { builds, values } => {
-                    let restore = |Packed { digest, bytes }| self.inner.builds.restore(digest, bytes);
-                    let Some(builds) = builds.into_iter().map(restore).collect::<Option<Vec<Kept>>>() else {
-                        continue;
-                    };
-                    let last = LastApplied::new(dispatch(values.into_given()), builds);
-                    if is_well {
-                        healths.resume(&last.dispatch, &inventory, now);
-                    }
-                    tended.resume(last, &inventory, &shared, now, now + RESUME_AFTER);
-                }
-                Content::Watched { watched, .. } => {
-                    let last = LastApplied::only_watched(dispatch(Values::default().into_given()));
-                    if is_well {
-                        healths.resume(&last.dispatch, &inventory, now);
-                    }
-                    tended.resume_watched(last, &inventory, watched, &shared, now);
-                }
-            }
-            // The hub has said so in between.
-            if self.inner.keep.forgets(applier) {
-                tended.rest(applier);
-                healths.rest(applier);
-            }
-        }
-        if count > 0 {
-            tracing::info!(count, "going on with what was applied before this agent was started");
-        }
-    }
-
-    /// No hub was heard of for a while: what was applied before is corrected all the same.
-    pub(crate) async fn go_on_without_hub(&self) {
-        tokio::time::sleep(RESUME_AFTER).await;
-        self.inner.tended.allow_without_hub();
-        self.inner.healths.allow_without_hub();
-    }
-
-    /// How many appliers are corrected after a restart without a hub, and how many are only watched.
-    pub(crate) fn going_on(&self) -> (usize, usize) {
-        self.inner.keep.going_on()
-    }
-
-    /// Keeps in the cluster what is needed to go on with a dispatch that was carried out: to correct, where that may be and fits; else to
-    /// notice what differs. `is_well`: it ended well.
-    fn keep(&self, dispatch: &Dispatch, inventory: &[ObjectRef], is_well: bool) {
-        let Inner { keep, tended, .. } = &*self.inner;
-        let (key, spec) = (&dispatch.key, &dispatch.spec);
-        let record = |content| {
-            Some(Record {
-                key: key.clone(),
-                spec: spec.clone(),
-                inventory: inventory.to_vec(),
-                is_well,
-                content,
-            })
-        };
-        let digest = |content: &Content| {
-            Digest::of(&[content.digest(inventory).as_bytes().as_slice(), &[u8::from(is_well)]].concat())
-        };
-        if may_be_kept(dispatch) {
-            let without_builds = Content::Corrected { builds: Vec::new(), values: Values::default() };
-            let content = || self.builds_of(dispatch).and_then(record);
-            if keep.store(key, digest(&without_builds), content) {
-                return;
-            }
-        }
-        let content = keep.watched(tended.watched(key.applier));
-        keep.store(key, digest(&content), || record(content));
-    }
-
-    /// The builds of a dispatch, with its values; none where they are too large to be kept.
-    fn builds_of(&self, dispatch: &Dispatch) -> Option<Content> {
-        let build = |group: &Group| {
-            let bytes = self.inner.builds.compressed(group.objects, MOST_KEPT)?;
-            Some(Packed { digest: group.objects, bytes })
-        };
-        let builds = dispatch.spec.groups.iter().map(build).collect::<Option<Vec<Packed>>>()?;
-        let bytes: usize = builds.iter().map(|build| build.bytes.len()).sum();
-        (bytes <= MOST_KEPT).then(|| Content::Corrected { builds, values: Values::of(dispatch) })
     }
 
     /// Takes a dispatch: starts it, ignores a repetition, tells the end of one that is done once more.
@@ -692,18 +584,6 @@ impl<C: Cluster> Runner<C> {
             dispatch = next;
         }
     }
-}
-
-/// Objects that more than one of them owns: they were handed over, and their new owner's dispatch was kept before the old owner's next one
-/// was. Which one that is the hub knows.
-fn owned_by_several(records: &[Record]) -> HashSet<ObjectRef> {
-    let (mut seen, mut several) = (HashSet::new(), HashSet::new());
-    for object in records.iter().flat_map(|record| &record.inventory) {
-        if !seen.insert(object) {
-            several.insert(object.clone());
-        }
-    }
-    several
 }
 
 /// What had come back with a backup of etcd, and is not to be pruned any more: it was, or is to stay, or the dispatch prunes nothing.

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use roadstead_model::{Action, ApplierUid, FluxKustomization, ObjectRef, PendingDeletion, Stage};
+use roadstead_model::{
+    Action, ApplierUid, FluxKustomization, MAX_OBJECTS, ObjectRef, PendingDeletion, Stage,
+};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
@@ -16,7 +18,7 @@ use crate::run::{Event, Outcome, Run};
 use crate::side_by_side::side_by_side;
 use crate::stage::json_patch;
 use crate::takeover::{Adopts, Restarts, merged, takeover};
-use crate::{Error, FIELD_MANAGER, MAX_OBJECTS, OWNER_LABEL};
+use crate::{Error, FIELD_MANAGER, OWNER_LABEL};
 
 /// As Flux's controller for Kustomizations is called among the managers of fields.
 pub(crate) const FLUX: &str = "kustomize-controller";

@@ -57,7 +57,7 @@ pub use health::{HealthRules, HealthRulesError, MAX_HEALTH_EXPRS};
 pub use ignore::{IgnoreError, IgnoreRules, MAX_IGNORE_PATHS, MAX_IGNORE_RULES, MAX_IGNORE_TEXT};
 pub use keyed::HashKey;
 pub use ledger::{Applied, Difference, Ledger};
-pub use manifest::{MAX_OBJECT_BYTES, MAX_OBJECTS, Manifest};
+pub use manifest::{MAX_OBJECT_BYTES, Manifest};
 pub use owned::{Scope, Sight};
 pub use prepare::{Desired, Prepared};
 pub use run::{Event, Outcome, Run, Sink};

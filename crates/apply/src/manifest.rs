@@ -9,9 +9,6 @@ use serde_json::{Map, Value};
 
 use crate::InputError;
 
-/// How many objects one apply takes: as many as an inventory has.
-pub const MAX_OBJECTS: usize = 20_000;
-
 /// How large one object may be, as JSON: what an apiserver takes in a request.
 pub const MAX_OBJECT_BYTES: usize = 3 * 1024 * 1024;
 

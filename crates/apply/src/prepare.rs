@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use roadstead_model::{ApplierUid, Digest, Hasher, ObjectRef, Stage};
+use roadstead_model::{ApplierUid, Digest, Hasher, MAX_OBJECTS, ObjectRef, Stage};
 use serde_json::Value;
 
 use crate::directives::Directives;
@@ -13,7 +13,7 @@ use crate::discovery::Resource;
 use crate::engine::{Engine, is_secret};
 use crate::error::{FailureKind, ObjectFailure};
 use crate::flux;
-use crate::manifest::{MAX_OBJECTS, Manifest, check, normalise};
+use crate::manifest::{Manifest, check, normalise};
 use crate::order::{Place, place};
 use crate::takeover::Adopts;
 use crate::{Error, HashKey, IgnoreRules, InputError, OWNER_LABEL};

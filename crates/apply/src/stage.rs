@@ -73,24 +73,19 @@ pub(crate) async fn apply(
             break;
         }
     }
-    if outcome.error.is_none() && !left.failures.is_empty() {
-        outcome.error = Some(Error::objects(left.stage, left.failures));
+    if let (None, Some(stage)) = (&outcome.error, left.stage) {
+        outcome.error = Some(Error::objects(stage, left.failures));
     }
     outcome.inventory = owned.into_iter().collect();
     outcome
 }
 
 /// What could not be applied, of objects that are each by itself.
+#[derive(Default)]
 struct Left {
-    /// How far the first of them got.
-    stage: Stage,
+    /// How far the first of them got; none where there are none.
+    stage: Option<Stage>,
     failures: Vec<ObjectFailure>,
-}
-
-impl Default for Left {
-    fn default() -> Self {
-        Self { stage: Stage::Validate, failures: Vec::new() }
-    }
 }
 
 impl Left {
@@ -102,9 +97,7 @@ impl Left {
         if !engine.each_by_itself {
             return Err(Error::objects(stage, failures));
         }
-        if self.failures.is_empty() {
-            self.stage = stage;
-        }
+        self.stage.get_or_insert(stage);
         self.failures.extend(failures);
         Ok(())
     }

@@ -55,7 +55,7 @@ pub use id::{
 };
 pub use ignore::{IgnoreRule, IgnoreTarget};
 pub use managed::ManagedCluster;
-pub use object::{ApplierRef, GroupKind, ObjectRef};
+pub use object::{ApplierRef, GroupKind, MAX_OBJECTS, ObjectRef};
 pub use offline::{Offline, OfflinePolicy};
 pub use order::{AgentOrder, OrderKind, OrderState};
 pub use reason::Reason;

@@ -4,6 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+/// How many objects an inventory has at most, and so a build and what is made of either.
+pub const MAX_OBJECTS: usize = 20_000;
+
 /// An API group and a kind: what identifies a type of object apart from its version.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct GroupKind {

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Asker {
     user: String,
-    /// It is the queue of the changes that the user makes, not the one of all other requests.
+    /// It is the queue for POST, PUT, PATCH and DELETE, and not the one for all other requests.
     changes: bool,
 }
 

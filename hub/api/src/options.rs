@@ -74,7 +74,7 @@ impl Default for ApiOptions {
     }
 }
 
-/// More changes of one user at once end hardly sooner on this machine, and keep all else waiting.
+/// With more of one user's changes at once, these would hardly end sooner on this machine, and all else would wait for them.
 fn changes_by_processors() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get).max(2)
 }

@@ -73,7 +73,7 @@ pub fn may_deploy(
         let entry = match account {
             Some(account) => format!("{{namespace: {namespace}, serviceAccounts: [{account}]}}"),
             None => format!(
-                "{{namespace: {namespace}, agentRights: true}}, or without agentRights, and set spec.serviceAccountName"
+                "{{namespace: {namespace}, agentRights: true}}, or leave agentRights out and set spec.serviceAccountName"
             ),
         };
         return Err(format!(

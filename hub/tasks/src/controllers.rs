@@ -222,7 +222,7 @@ async fn claim_fairly(hub: &Hub, queue: Queue, places: usize, room: &Room) -> Re
     }
     let fair = Room { of_one: share, ..room.clone() };
     let mut due = hub.schedule.claim_due(queue, &fair).await?;
-    let mut rest = Room { suspect: false, free: room.free - due.claims.len().min(room.free), ..room.clone() };
+    let mut rest = Room { suspect: false, free: room.free.saturating_sub(due.claims.len()), ..room.clone() };
     if rest.free == 0 {
         return Ok(due);
     }

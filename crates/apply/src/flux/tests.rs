@@ -1,13 +1,13 @@
 //! Ids of inventories, what of them may be ours, and how an object goes back.
 
 use proptest::prelude::*;
-use roadstead_model::{ApplierUid, FluxKustomization};
+use roadstead_model::{ApplierUid, FluxKustomization, MAX_OBJECTS};
 use serde_json::{Value, json};
 
 use super::{
     InventoryError, claim, give_back, inventory, is_claimable, is_shielded, owner, parse_id, shield,
 };
-use crate::{MAX_OBJECTS, OWNER_LABEL};
+use crate::OWNER_LABEL;
 
 fn apps() -> FluxKustomization {
     FluxKustomization { namespace: "flux-system".to_owned(), name: "apps".to_owned() }

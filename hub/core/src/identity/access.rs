@@ -224,8 +224,8 @@ impl AccessRules {
         Ok(match (other, key) {
             (Some(other), None) => Ok(other),
             (Some(other), Some(key)) => Err(format!(
-                "Cluster '{}' was onboarded by another key of {shown} than '{key}', which spec.kubeConfig.secretRef names: for that one, \
-                 create a Cluster with spec.kubeConfig.key '{key}' and this Secret",
+                "spec.kubeConfig.secretRef names key '{key}' of {shown}, and Cluster '{}' was onboarded by another key of it: create a \
+                 Cluster whose spec.kubeConfig names this Secret and this key",
                 other.name
             )),
             (None, _) => Err(format!(

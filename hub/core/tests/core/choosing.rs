@@ -126,8 +126,8 @@ async fn a_secret_of_any_type_and_key_brings_a_cluster_on_board_where_a_person_n
         let spec = json!({ "kubeConfig": { "secretRef": { "name": "edge-7", "key": key } } });
         site.apply(kustomization("team-a", name, "./app", spec)).await?;
         let (_, message) = site.process("team-a", name).await?;
-        let said =
-            message.contains("Cluster 'edge-7' was onboarded by another key") && message.contains("'stage'");
+        let said = message.contains("names key 'stage' of Secret team-a/edge-7")
+            && message.contains("Cluster 'edge-7' was onboarded by another key");
         ensure!(said == refused, "{name}: {message}");
     }
     // What is read is what is under that key: here it is not a kubeconfig.

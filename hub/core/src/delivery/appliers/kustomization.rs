@@ -15,8 +15,8 @@ use roadstead_cel::Expression;
 use roadstead_hub_store::{BuiltGroup, StoreError, Stored};
 use roadstead_kustomize::{FileTree, Limits, Options, Overlay, TreeError, TreePath, resolve};
 use roadstead_model::{
-    Group, HealthExpr, IgnoreRule, IgnoreTarget, ObjectRef, OnImmutable, Reason, Step, StepKind, Substitute,
-    VariablesFrom, VariablesKind, chain,
+    Group, HealthExpr, IgnoreRule, IgnoreTarget, MAX_OBJECTS, ObjectRef, OnImmutable, Reason, Step, StepKind,
+    Substitute, VariablesFrom, VariablesKind, chain,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -31,8 +31,6 @@ const ENGINE: &str = concat!("roadstead-kustomize/", env!("CARGO_PKG_VERSION"), 
 /// Steps of one build, so that a repository made to be slow does not hold a place for long: looking at 2 × 10⁸ pairs of
 /// patch and object took 24 s in a release build. All of kustomize's public cases stay below half of it.
 const MAX_WORK: u64 = 200_000_000;
-/// Objects of one build: as many as an inventory has.
-const MAX_OBJECTS: usize = 20_000;
 /// Memory of one build in bytes, besides the source's tree and what is made of the objects afterwards.
 const MAX_BUILD_MEMORY: usize = 200 << 20;
 
