@@ -6,6 +6,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::ResourceUid;
+
 /// Of which objects of the hub a view tells somebody who may not see all of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Visible {
@@ -133,6 +135,10 @@ pub struct SourceFilter {
 /// Where in a list of appliers or sources one stands: its namespace, its name and its kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListKey(pub String, pub String, pub String);
+
+/// Where in a list of Events one stands: when it last happened, as the Event has it, and its uid.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventKey(pub String, pub ResourceUid);
 
 /// Which Events are looked for; what is empty does not narrow.
 #[derive(Debug, Clone, Default)]

@@ -44,8 +44,8 @@ pub use dispatch::{
 pub use drift::{DriftMode, DriftState, DriftedObject, FieldDrift, FieldValues};
 pub use duration::{DurationError, GoDuration};
 pub use fleet::{
-    ApplierFilter, AttemptFilter, DeliveryFilter, DriftFilter, EventFilter, IncidentFilter, InventoryFilter,
-    InventoryKey, ListKey, SilenceFilter, SourceFilter, Visible,
+    ApplierFilter, AttemptFilter, DeliveryFilter, DriftFilter, EventFilter, EventKey, IncidentFilter,
+    InventoryFilter, InventoryKey, ListKey, SilenceFilter, SourceFilter, Visible,
 };
 pub use guard::{Guard, GuardMode, Held, PendingDeletion};
 pub use health::HealthExpr;

@@ -19,8 +19,8 @@ use roadstead_hub_core::HubError;
 use roadstead_hub_core::identity::Identity;
 use roadstead_hub_core::views::{FleetPage, FleetWatch, ReconciliationsOptions};
 use roadstead_model::{
-    ApplierFilter, ApplierRef, AttemptFilter, DeliveryFilter, DriftFilter, EventFilter, IncidentFilter,
-    InventoryFilter, InventoryKey, ListKey, SilenceFilter, SourceFilter,
+    ApplierFilter, ApplierRef, AttemptFilter, DeliveryFilter, DriftFilter, EventFilter, EventKey,
+    IncidentFilter, InventoryFilter, InventoryKey, ListKey, SilenceFilter, SourceFilter,
 };
 use tokio_stream::{Stream, StreamExt as _};
 
@@ -136,7 +136,9 @@ impl View<'_> {
                     type_: text(query, "type")?,
                     before: before(query)?,
                 };
-                page(hub.views.events(who, &filter, limit(query)?).await?, None)
+                let after: Option<EventKey> = read_key(query)?;
+                let (items, next) = hub.views.events(who, &filter, after.as_ref(), limit(query)?).await?;
+                page(items, next.map(|key| write_key(&key)))
             }
             Self::Health => page(hub.views.health(who).await?, None),
             Self::Inventory => inventory(api, who, query).await?,

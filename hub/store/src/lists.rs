@@ -1,8 +1,9 @@
 //! Lists of objects of the hub that span kinds and namespaces: the SQL behind the fleet views of appliers, sources and Events.
 
 use roadstead_api::{KindId, PipelineRole};
-use roadstead_model::{ApplierFilter, EventFilter, ListKey, SourceFilter, Visible};
+use roadstead_model::{ApplierFilter, EventFilter, EventKey, ListKey, ResourceUid, SourceFilter, Visible};
 use serde_json::Value;
+use uuid::Uuid;
 
 use crate::references::kinds;
 use crate::{Store, StoreError};
@@ -171,8 +172,8 @@ impl Store {
         .map_err(StoreError::query("look for sources"))
     }
 
-    /// Up to `limit` Events, those that last happened last first, as they are stored; those that are visible, where it is said
-    /// which are.
+    /// Up to `limit` Events behind `after`, those that last happened last first, as they are stored; those that are visible, where it
+    /// is said which are.
     ///
     /// # Errors
     /// Where the database fails.
@@ -180,15 +181,17 @@ impl Store {
         &self,
         filter: &EventFilter,
         visible: Option<&Visible>,
+        after: Option<&EventKey>,
         limit: i64,
-    ) -> Result<Vec<Value>, StoreError> {
-        sqlx::query_scalar(
-            "SELECT object FROM resource WHERE kind = 'Event' \
+    ) -> Result<Vec<(ResourceUid, Value)>, StoreError> {
+        let rows: Vec<(Uuid, Value)> = sqlx::query_as(
+            "SELECT uid, object FROM resource WHERE kind = 'Event' \
              AND ($7::text[] IS NULL OR kind = ANY ($7) OR kind || '/' || namespace IN (SELECT unnest($8::text[]))) \
              AND ($1 = '' OR object #>> '{involvedObject,kind}' = $1) \
              AND ($2 = '' OR coalesce(object #>> '{involvedObject,namespace}', '') = $2) \
              AND ($3 = '' OR strpos(object #>> '{involvedObject,name}', $3) > 0) AND ($4 = '' OR object ->> 'type' = $4) \
-             AND ($5 = '' OR last_seen < $5) ORDER BY last_seen DESC LIMIT $6",
+             AND ($5 = '' OR last_seen < $5) AND ($9::uuid IS NULL OR (last_seen, uid) < ($10, $9)) \
+             ORDER BY last_seen DESC, uid DESC LIMIT $6",
         )
         .bind(&filter.kind)
         .bind(&filter.namespace)
@@ -198,8 +201,11 @@ impl Store {
         .bind(limit)
         .bind(visible.map(|visible| visible.kinds.as_slice()))
         .bind(visible.map(|visible| visible.places.as_slice()))
+        .bind(after.map(|after| after.1.0))
+        .bind(after.map(|after| after.0.as_str()))
         .fetch_all(&self.pool)
         .await
-        .map_err(StoreError::query("look for events"))
+        .map_err(StoreError::query("look for events"))?;
+        Ok(rows.into_iter().map(|(uid, event)| (ResourceUid(uid), event)).collect())
     }
 }

@@ -1657,7 +1657,9 @@ export interface operations {
             query?: {
                 /** @description The maximum number of items: 100 by default, 500 at most. */
                 limit?: number;
-                /** @description Only what last happened before this time: `last` of the last item of a page. */
+                /** @description The `continue` of the page before. */
+                continue?: string;
+                /** @description Only what last happened before this time. */
                 before?: string;
                 /** @description Only about objects of this kind. */
                 kind?: string;

@@ -164,12 +164,12 @@ export const events = (filter: EventFilter) =>
     queryFn: ({ pageParam, signal }): Promise<Page<EventItem>> =>
       found(
         fleet.GET('/fleet/v1/events', {
-          params: { query: { ...given(filter), limit: 200, ...(pageParam && { before: pageParam }) } },
+          params: { query: { ...given(filter), limit: 200, ...(pageParam && { continue: pageParam }) } },
           signal,
         }),
       ),
     initialPageParam: '',
-    getNextPageParam: (page) => (page.items.length < 200 ? undefined : page.items.at(-1)?.last),
+    getNextPageParam: (page) => page.continue ?? undefined,
     meta: { keep: true },
   });
 

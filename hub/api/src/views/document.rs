@@ -136,7 +136,8 @@ fn build() -> Value {
     );
     let events = [
         LIMIT,
-        ("before", "string", "Only what last happened before this time: `last` of the last item of a page."),
+        CONTINUE,
+        ("before", "string", "Only what last happened before this time."),
         ("kind", "string", "Only about objects of this kind."),
         ("namespace", "string", "Only about objects in this namespace."),
         ("name", "string", "Only about objects whose names hold this."),

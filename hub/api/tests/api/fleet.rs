@@ -636,6 +636,37 @@ async fn events_the_newest_first() -> Result<()> {
 }
 
 #[tokio::test]
+async fn pages_of_events_have_each_once_also_within_a_second() -> Result<()> {
+    let site = Site::new().await?;
+    let replica = site.replica().await?;
+    for number in 0..7 {
+        let event = json!({
+            "apiVersion": "v1", "kind": "Event", "metadata": { "name": format!("web.{number}") }, "type": "Normal", "reason": "Told",
+            "involvedObject": { "kind": "Kustomization", "namespace": "default", "name": "web" },
+            "message": number.to_string(), "firstTimestamp": "2026-01-02T03:00:00Z", "lastTimestamp": "2026-01-02T03:00:00Z",
+        });
+        replica.kubectl.apply(&event.to_string()).await?;
+    }
+    let (mut seen, mut after) = (Vec::new(), String::new());
+    loop {
+        let page = get(&replica, &format!("/fleet/v1/events?name=web&limit=3&continue={after}")).await?;
+        let items = page["items"].as_array().context("items")?;
+        assert!(items.len() <= 3, "{page}");
+        seen.extend(items.iter().filter_map(|item| item["message"].as_str().map(str::to_owned)));
+        match page["continue"].as_str() {
+            Some(next) => after = next.to_owned(),
+            None => break,
+        }
+    }
+    seen.sort();
+    assert_eq!(seen, ["0", "1", "2", "3", "4", "5", "6"]);
+    let path = format!("{}/fleet/v1/events?continue=x", replica.url);
+    let request = client(&replica)?.get(path).bearer_auth(&replica.token);
+    assert_eq!(request.send().await?.status(), 400);
+    Ok(())
+}
+
+#[tokio::test]
 async fn attempts_without_what_was_unchanged_and_with_health() -> Result<()> {
     let site = Site::new().await?;
     let replica = site.replica().await?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use roadstead_api::{KindId, PipelineRole, Reference};
 use roadstead_hub_store::{ApplierRow, SourceRow};
-use roadstead_model::{ApplierFilter, ApplierRef, EventFilter, ListKey, SourceFilter};
+use roadstead_model::{ApplierFilter, ApplierRef, EventFilter, EventKey, ListKey, SourceFilter};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -175,7 +175,7 @@ impl Views {
         Ok(paged(items, limit, |last: &SourceItem| (&last.namespace, &last.name, &last.kind)))
     }
 
-    /// Events, those that last happened last first.
+    /// A page of Events, those that last happened last first; the next begins behind the key.
     ///
     /// # Errors
     /// [`HubError::Forbidden`]. Where the database fails.
@@ -183,12 +183,19 @@ impl Views {
         &self,
         who: &Identity,
         filter: &EventFilter,
+        after: Option<&EventKey>,
         limit: i64,
-    ) -> Result<Vec<EventItem>, HubError> {
+    ) -> Result<(Vec<EventItem>, Option<EventKey>), HubError> {
         let visible = visible::of_kinds(who, &[KindId::Event], "")?;
         let limit = limit.clamp(1, MAX_ITEMS);
-        let found = self.store.latest_events(filter, visible.as_ref(), limit).await?;
-        Ok(found.iter().map(event_item).collect())
+        let mut found = self.store.latest_events(filter, visible.as_ref(), after, limit + 1).await?;
+        let limit = usize::try_from(limit).unwrap_or_default();
+        let is_full = found.len() > limit;
+        found.truncate(limit);
+        let items: Vec<EventItem> = found.iter().map(|(_, event)| event_item(event)).collect();
+        let last = items.last().zip(found.last()).filter(|_| is_full);
+        let next = last.map(|(item, (uid, _))| EventKey(item.last.clone(), *uid));
+        Ok((items, next))
     }
 }
 
