@@ -32,9 +32,10 @@ use crate::lease::{Lease, RENEW_EVERY, Standing};
 use crate::link::{Facts, Keeper, Link};
 use crate::memory::BuildMemory;
 use crate::metrics::{self, CountRequests, Meters};
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, Relayed};
 use crate::proxy::{Proxy, UnusableProxy};
 use crate::ready::Readiness;
+use crate::relay::{self, TokenError, TokenFile};
 use crate::removal;
 use crate::runner::Runner;
 use crate::upgrade::{Report, Upgrades};
@@ -66,6 +67,8 @@ pub struct Settings {
     pub networks: Vec<Rule>,
     /// Where the agent's metrics are served; without it, nowhere.
     pub metrics: Option<SocketAddr>,
+    /// Where events of Flux's controllers are taken, and the file with the token for that; without it, nowhere.
+    pub events: Option<(SocketAddr, PathBuf)>,
     /// Bytes of memory that the process may use; without it, what its surroundings say.
     pub memory: Option<u64>,
 }
@@ -99,14 +102,19 @@ pub enum AgentError {
     /// The hub did not take the agent in.
     #[error(transparent)]
     Enrol(#[from] EnrolError),
-    /// The port for metrics is not to be had.
-    #[error("cannot listen on {address} (--metrics-listen): {source}")]
-    Metrics {
+    /// A port is not to be had.
+    #[error("cannot listen on {address} ({flag}): {source}")]
+    Listen {
+        /// What it was given by.
+        flag: &'static str,
         /// Where.
         address: SocketAddr,
         /// Why.
         source: std::io::Error,
     },
+    /// There is no token for those who tell events.
+    #[error("{}", roadstead_model::chain(.0))]
+    EventsToken(#[from] TokenError),
     /// No key could be made.
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -129,6 +137,10 @@ fn without_empty_query(mut request: Request<Body>) -> Request<Body> {
     request
 }
 
+async fn listen(flag: &'static str, address: SocketAddr) -> Result<TcpListener, AgentError> {
+    TcpListener::bind(address).await.map_err(|source| AgentError::Listen { flag, address, source })
+}
+
 /// Runs an agent until `stop`.
 ///
 /// # Errors
@@ -136,10 +148,17 @@ fn without_empty_query(mut request: Request<Body>) -> Request<Body> {
 pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), AgentError> {
     let meters = Meters::default();
     if let Some(address) = settings.metrics {
-        let listener = TcpListener::bind(address).await;
-        let listener = listener.map_err(|source| AgentError::Metrics { address, source })?;
+        let listener = listen("--metrics-listen", address).await?;
         tracing::info!(address = %listener.local_addr().unwrap_or(address), "metrics are served there");
         tokio::spawn(metrics::serve(meters.clone(), listener, stop.child_token()));
+    }
+    let relayed = Arc::new(Relayed::default());
+    if let Some((address, token)) = &settings.events {
+        let token = TokenFile(token.clone());
+        token.read().await?;
+        let listener = listen("--events-listen", *address).await?;
+        tracing::info!(address = %listener.local_addr().unwrap_or(*address), "events of Flux are taken there");
+        tokio::spawn(relay::serve(Arc::clone(&relayed), token, meters.clone(), listener, stop.child_token()));
     }
     let mut config = cluster_config(&settings).await?;
     config.headers.push((USER_AGENT, HeaderValue::from_static(AGENT)));
@@ -195,7 +214,7 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Agen
         let memory = BuildMemory::of(memory);
         let runner = Runner::with(
             guarded,
-            Arc::new(Outbox::counting(meters.clone())),
+            Arc::new(Outbox::counting(meters.clone(), Arc::clone(&relayed))),
             keys,
             Arc::clone(&keep),
             memory,

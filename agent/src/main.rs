@@ -56,6 +56,14 @@ struct Args {
     /// name no object of the cluster
     #[arg(long, value_name = "ADDR", env = "ROADSTEAD_METRICS_LISTEN")]
     metrics_listen: Option<SocketAddr>,
+    /// Take events of Flux's controllers in the cluster on this address, by HTTP without TLS, and tell the hub: 0.0.0.0:7446. Off by
+    /// default
+    #[arg(long, value_name = "ADDR", env = "ROADSTEAD_EVENTS_LISTEN", requires = "events_token_file")]
+    events_listen: Option<SocketAddr>,
+    /// The token that Flux's controllers have to send, as the password of --events-addr=http://flux:TOKEN@HOST:PORT/; it is read again for
+    /// each event
+    #[arg(long, value_name = "PATH", env = "ROADSTEAD_EVENTS_TOKEN_FILE")]
+    events_token_file: Option<PathBuf>,
     /// Memory of the whole process: large builds wait for each other, and one that can never fit is refused: 1073741824, 512Mi
     /// [default: the limit of the control group, else the machine's memory]
     #[arg(long, value_name = "BYTES", env = "ROADSTEAD_MEMORY_BUDGET", value_parser = parse_size)]
@@ -141,6 +149,7 @@ fn start(args: Args) -> anyhow::Result<()> {
             no_policy: args.no_policy,
             networks: args.networks,
             metrics: args.metrics_listen,
+            events: args.events_listen.zip(args.events_token_file),
             memory: args.memory_budget,
         };
         Ok(run(settings, stop).await?)

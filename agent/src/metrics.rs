@@ -30,6 +30,7 @@ struct Counts {
     dispatches: Table<Ended, (), Counter>,
     stages: Table<OfStage, (), Times>,
     corrections: Counter,
+    relayed: Table<Told, (), Counter>,
     attempts: Counter,
     sessions: Counter,
     connected: Gauge,
@@ -45,6 +46,7 @@ impl Default for Counts {
             dispatches: Table::default(),
             stages: Table::of(|| Times::new(SLOW)),
             corrections: Counter::default(),
+            relayed: Table::default(),
             attempts: Counter::default(),
             sessions: Counter::default(),
             connected: Gauge::default(),
@@ -83,6 +85,14 @@ label! {
         Succeeded = "succeeded",
         Failed = "failed",
         Cancelled = "cancelled",
+    }
+}
+
+label! {
+    /// What became of an event that one of Flux's controllers told.
+    pub(crate) enum Told of "result" {
+        Taken = "taken",
+        Refused = "refused",
     }
 }
 
@@ -127,6 +137,11 @@ impl Meters {
     /// What others had changed was corrected.
     pub(crate) fn corrected(&self) {
         self.0.corrections.inc();
+    }
+
+    /// One of Flux's controllers has told an event.
+    pub(crate) fn told(&self, told: Told) {
+        self.0.relayed.at(told, ()).inc();
     }
 
     /// A session with the hub is tried.
@@ -213,6 +228,11 @@ impl Meters {
             "roadstead_agent_corrections",
             "Corrections of what others had changed",
             self.0.corrections.clone(),
+        );
+        registry.register(
+            "roadstead_agent_flux_events",
+            "Events that controllers of Flux have told, and whether they were taken",
+            self.0.relayed.clone(),
         );
         registry.register(
             "roadstead_agent_link_attempts",

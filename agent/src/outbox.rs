@@ -5,10 +5,11 @@
 //! message at a time; what must not be lost (intents, ends) stays until the hub confirmed it, and is taken again by the
 //! next session.
 
+mod relayed;
 mod reports;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use roadstead_model::{ApplierUid, Digest, DispatchKey, ObjectRef, ObjectResult, Position};
@@ -16,7 +17,7 @@ use roadstead_proto::limits::MAX_TENDED;
 use roadstead_proto::v1::Refused;
 use roadstead_proto::{
     Backlog, Corrected, Correction, DriftReport, Finished, HealthReport, InventoryAck, InventoryIntent,
-    ObjectHealth, Progress, Started, Tended,
+    ObjectHealth, Progress, RelayedEvent, Started, Tended,
 };
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
@@ -24,6 +25,8 @@ use tokio::time::Instant;
 use crate::metrics::Meters;
 use crate::tend;
 use reports::Reports;
+
+pub(crate) use relayed::Relayed;
 
 /// The least time between two messages of progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(50);
@@ -69,6 +72,8 @@ pub enum Outgoing {
     Drift(u64, DriftReport),
     /// The keys that a dispatch read, or missed, are others now.
     KeysChanged(DispatchKey),
+    /// What Flux's controllers in the cluster have told, under the number of the last of them.
+    Relayed(u64, Vec<RelayedEvent>),
 }
 
 /// What is pending.
@@ -77,6 +82,7 @@ pub struct Outbox {
     state: Mutex<State>,
     changed: Notify,
     meters: Meters,
+    relayed: Arc<Relayed>,
 }
 
 #[derive(Debug, Default)]
@@ -176,10 +182,15 @@ pub enum Next {
 }
 
 impl Outbox {
-    /// Empty, counting by these.
+    /// Empty but for what Flux's controllers have told, counting by these.
     #[must_use]
-    pub(crate) fn counting(meters: Meters) -> Self {
-        Self { meters, ..Self::default() }
+    pub(crate) fn counting(meters: Meters, relayed: Arc<Relayed>) -> Self {
+        Self { meters, relayed, ..Self::default() }
+    }
+
+    /// What Flux's controllers have told.
+    pub(crate) fn relayed(&self) -> &Relayed {
+        &self.relayed
     }
 
     /// How many dispatches have waited for their turn for more than a moment.
@@ -193,7 +204,10 @@ impl Outbox {
 
     /// Resolves when something was added since the last call.
     pub async fn changed(&self) {
-        self.changed.notified().await;
+        tokio::select! {
+            () = self.changed.notified() => {}
+            () = self.relayed.changed() => {}
+        }
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
@@ -204,6 +218,7 @@ impl Outbox {
 
     /// A session begins: everything that is not confirmed is to be sent again.
     pub fn begin_session(&self) {
+        self.relayed.begin_session();
         self.change(|state| {
             state.is_live = true;
             state.refusals.clear();
@@ -222,6 +237,7 @@ impl Outbox {
 
     /// The session is over: results as they happen are for nobody.
     pub fn end_session(&self) {
+        self.relayed.end_session();
         let mut state = self.state();
         state.is_live = false;
         state.progress.clear();
@@ -416,6 +432,7 @@ impl Outbox {
             && state.progress.is_empty()
             && state.finished.values().all(|(_, sent)| *sent)
             && state.corrections.values().all(|pending| pending.sent)
+            && self.relayed.is_drained()
     }
 
     /// The next message, marked as sent in this session.
@@ -469,6 +486,9 @@ impl Outbox {
         }
         if let Some(tended) = next_tended(&mut state) {
             return message(Outgoing::Tended(tended));
+        }
+        if let Some((last, events)) = self.relayed.next() {
+            return message(Outgoing::Relayed(last, events));
         }
         next_progress(&mut state, now)
     }

@@ -65,8 +65,9 @@ mod tests {
     const FIELDS: &[Entry] = &[
         Entry {
             name: "AgentMessage",
-            fields: 20,
+            fields: 21,
             added: &[
+                ("relayed_events", Since::With(Capability::RelayedEvents)),
                 ("agent_state", Since::With(Capability::DriftReports)),
                 ("drift_report", Since::With(Capability::DriftReports)),
                 ("keys_changed", Since::With(Capability::KeyChanges)),
@@ -216,6 +217,8 @@ mod tests {
         Entry { name: "DriftState", fields: 4, added: &[] },
         Entry { name: "Tended", fields: 2, added: &[] },
         Entry { name: "KeysChanged", fields: 1, added: &[] },
+        Entry { name: "RelayedEvents", fields: 1, added: &[] },
+        Entry { name: "RelayedEvent", fields: 9, added: &[] },
         // An agent that does not know it tells nothing of health that could go on.
         Entry { name: "Rest", fields: 2, added: &[("health_goes_on", Since::First)] },
         Entry { name: "HealthReport", fields: 5, added: &[] },

@@ -8,6 +8,7 @@ mod dispatch;
 mod drift;
 mod guard;
 mod health;
+mod relayed;
 mod rules;
 mod substitute;
 

@@ -59,6 +59,15 @@ pub const MAX_REPORT_BYTES: usize = 4 * 1024;
 /// Appliers in one message of what an agent tends; more are told in several.
 pub const MAX_TENDED: usize = 5_000;
 
+/// Events of Flux's in one message; more are told in several.
+pub const MAX_RELAYED: usize = 50;
+
+/// Keys of the metadata of one such event.
+pub const MAX_RELAYED_METADATA: usize = 50;
+
+/// Keys and values of the metadata of one such event, in bytes.
+pub const MAX_RELAYED_METADATA_BYTES: usize = 8 * 1024;
+
 /// Managers that are named of a corrected object, and fields.
 pub const MAX_CORRECTED_MANAGERS: usize = 5;
 

@@ -42,6 +42,14 @@ impl FluxController {
     /// # Errors
     /// When it does not start.
     pub async fn start(cluster: &TestCluster, namespace: &str) -> Result<Self> {
+        Self::start_telling(cluster, namespace, "").await
+    }
+
+    /// The same with an address that it tells its events to.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn start_telling(cluster: &TestCluster, namespace: &str, events: &str) -> Result<Self> {
         let installed = flux()?;
         let kubectl = cluster.kubectl().clone();
         let crds = installed.join("crds.yaml").display().to_string();
@@ -59,7 +67,8 @@ impl FluxController {
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("KUBECONFIG", kubectl.kubeconfig())
             .env("RUNTIME_NAMESPACE", namespace)
-            .args(["--watch-all-namespaces=false", "--events-addr=", "--requeue-dependency=5s"])
+            .args(["--watch-all-namespaces=false", "--requeue-dependency=5s"])
+            .arg(format!("--events-addr={events}"))
             .arg(format!("--health-addr=127.0.0.1:{health}"))
             .arg(format!("--metrics-addr=127.0.0.1:{metrics}"));
         let process = Process::start("kustomize-controller", &mut command, &folder.path().join("log"))?;

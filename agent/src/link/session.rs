@@ -51,6 +51,8 @@ enum Awaited {
     Health(u64),
     /// What differs from what was applied.
     Drift(u64),
+    /// What Flux's controllers have told, up to this one.
+    Relayed(u64),
     Intent(DispatchKey),
     Finished(DispatchKey),
 }
@@ -273,6 +275,19 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
                     self.send(agent_message::Body::KeysChanged(v1::KeysChanged { key }));
                 }
             }
+            Outgoing::Relayed(last, events) => {
+                let events = events.into_iter().map(v1::RelayedEvent::from).collect();
+                let message = v1::RelayedEvents { events };
+                if self.capabilities.has(Capability::RelayedEvents) && fits(&message) {
+                    let seq = self.send(agent_message::Body::RelayedEvents(message));
+                    self.awaited.push((seq, Awaited::Relayed(last)));
+                } else {
+                    tracing::warn!(
+                        "events of Flux's are lost: the hub is of a version that does not take them"
+                    );
+                    self.runner.outbox().relayed().settle(last, false);
+                }
+            }
             Outgoing::Finished(finished) => {
                 let key = finished.key.clone();
                 let seq = self.send(agent_message::Body::Finished(fitting(finished)));
@@ -410,6 +425,10 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
                 outbox.confirm_drift(*number);
                 false
             }
+            Awaited::Relayed(last) if *seq <= ack => {
+                outbox.relayed().settle(*last, true);
+                false
+            }
             _ => true,
         });
     }
@@ -429,6 +448,7 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
             Awaited::Correction(number) => self.runner.outbox().confirm_correction(number),
             Awaited::Health(number) => self.runner.outbox().confirm_report(number),
             Awaited::Drift(number) => self.runner.outbox().confirm_drift(number),
+            Awaited::Relayed(last) => self.runner.outbox().relayed().settle(last, false),
         }
     }
 

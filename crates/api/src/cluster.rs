@@ -53,6 +53,10 @@ pub struct ClusterSpec {
     /// too. Defaults to Hub.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub events: Option<EventsIn>,
+    /// Namespaces of the hub whose Alerts may be told of events that the cluster's Flux tells, whoever wrote them; `*` for all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 100), inner(length(min = 1, max = 63)))]
+    pub event_readers: Vec<String>,
     /// What the cluster's agent does while the hub is away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offline: Option<ClusterOffline>,

@@ -159,6 +159,9 @@ pub enum ProviderType {
     Datadog,
     Nats,
     Zulip,
+    Zoom,
+    #[serde(rename = "incident.io")]
+    IncidentIo,
     Otel,
 }
 
@@ -168,7 +171,7 @@ pub enum ProviderType {
 pub struct AlertSpec {
     /// The Provider that they are sent to.
     pub provider_ref: LocalObjectReference,
-    /// The lowest severity that is sent. Defaults to info.
+    /// The lowest severity that is sent. Defaults to info; with group, to error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event_severity: Option<Severity>,
     /// The objects whose events are sent.
@@ -199,6 +202,18 @@ pub struct AlertSpec {
     /// status of each revision and environment, which counts the clusters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<AlertGroup>,
+}
+
+impl AlertSpec {
+    /// Whether failures only are sent. What ends an incident is sent all the same.
+    #[must_use]
+    pub fn is_for_errors(&self) -> bool {
+        match self.event_severity {
+            Some(severity) => severity == Severity::Error,
+            // Whoever wants one message for a hundred failures does not want a hundred for what went well.
+            None => self.group.is_some(),
+        }
+    }
 }
 
 /// AlertGroup says when incidents are told.
@@ -246,6 +261,11 @@ pub struct CrossNamespaceObjectReference {
     /// Name of the referent; `*` for all.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
+    /// The Cluster whose Flux's events are meant, which its agent relays: its name, or `*` for all. Those need the writer's right to get
+    /// clusters/events, or to be named by the Cluster's spec.eventReaders. Without it, the hub's own objects are meant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub cluster: Option<String>,
     /// Namespace of the referent; `*` for all. Defaults to the object's own. Those of other namespaces need the writer's right to get them,
     /// or a ReferenceGrant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -297,6 +317,25 @@ impl EventSourceKind {
         Self::ArtifactGenerator,
         Self::ExternalArtifact,
     ];
+
+    /// The API group that the kind has in Flux.
+    #[must_use]
+    pub fn group(self) -> &'static str {
+        match self {
+            Self::Bucket
+            | Self::GitRepository
+            | Self::HelmChart
+            | Self::HelmRepository
+            | Self::OciRepository
+            | Self::ExternalArtifact => "source.toolkit.fluxcd.io",
+            Self::Kustomization => "kustomize.toolkit.fluxcd.io",
+            Self::HelmRelease => "helm.toolkit.fluxcd.io",
+            Self::ImageRepository | Self::ImagePolicy | Self::ImageUpdateAutomation => {
+                "image.toolkit.fluxcd.io"
+            }
+            Self::ArtifactGenerator => "source.extensions.fluxcd.io",
+        }
+    }
 
     /// The kind's name.
     #[must_use]

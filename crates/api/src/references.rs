@@ -58,12 +58,14 @@ impl KindId {
 
 impl KindId {
     /// What an object of this kind names in other namespaces than its own, `namespace`, and so needs somebody's leave for: what it
-    /// refers to, what a Receiver has reconciled and whose events an Alert sends (a name of `*` is for all, and so is a namespace), and the appliers whose objects an applier takes over.
+    /// refers to, what a Receiver has reconciled and whose events an Alert sends (a name of `*` is for all, and so is a namespace; a Cluster
+    /// stands for what its Flux tells), and the appliers whose objects an applier takes over.
     /// Each once, in order.
     #[must_use]
     pub fn references_across(self, object: &Value, namespace: &str) -> Vec<Reference> {
         let mut found = References { namespace, found: Vec::new() };
         (self.get().references)(&object["spec"], &mut found);
+        let mut of_clusters = References { namespace, found: Vec::new() };
         let named = match self {
             Self::Receiver => "resources",
             Self::Alert => "eventSources",
@@ -71,6 +73,10 @@ impl KindId {
         };
         if !named.is_empty() {
             for resource in items(&object["spec"][named]) {
+                if self == Self::Alert && resource["cluster"].is_string() {
+                    of_clusters.add(Self::Cluster, &"".into(), &resource["cluster"]);
+                    continue;
+                }
                 let kind = resource["kind"].as_str();
                 let kind = kind.and_then(|kind| Self::referred(resource["apiVersion"].as_str(), kind));
                 if let Some(kind) = kind {
@@ -87,6 +93,7 @@ impl KindId {
         let is_across =
             |one: &Reference| one.kind.get().scope == Scope::Namespaced && one.namespace != namespace;
         found.retain(is_across);
+        found.extend(of_clusters.found);
         found.sort_unstable();
         found.dedup();
         found

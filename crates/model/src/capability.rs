@@ -26,6 +26,8 @@ pub enum Capability {
     DriftReports,
     /// A hub that can be told that keys in the cluster have changed.
     KeyChanges,
+    /// A hub that takes events of Flux's controllers in an agent's cluster.
+    RelayedEvents,
     /// An agent that applies several groups, and compares a dispatch with its digest.
     Groups,
     /// An agent that applies a group's objects in the order in which they are given.
@@ -66,7 +68,7 @@ pub enum Capability {
 
 impl Capability {
     /// All of them.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::RecreatedAndAdopted,
         Self::RefusedUpgrades,
         Self::Backlog,
@@ -75,6 +77,7 @@ impl Capability {
         Self::HealthAfterReady,
         Self::DriftReports,
         Self::KeyChanges,
+        Self::RelayedEvents,
         Self::Groups,
         Self::AsGivenOrder,
         Self::HelmOrder,
@@ -107,6 +110,7 @@ impl Capability {
             Self::HealthAfterReady => "health-after-ready",
             Self::DriftReports => "drift-reports",
             Self::KeyChanges => "key-changes",
+            Self::RelayedEvents => "relayed-events",
             Self::Groups => "groups",
             Self::AsGivenOrder => "as-given-order",
             Self::HelmOrder => "helm-order",
@@ -153,6 +157,7 @@ impl Capabilities {
                 Capability::HealthAfterReady,
                 Capability::DriftReports,
                 Capability::KeyChanges,
+                Capability::RelayedEvents,
             ]
             .into(),
         )

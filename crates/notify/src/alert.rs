@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use regex::Regex;
 use roadstead_api::rules::{MAX_PATTERN, MAX_PATTERN_BYTES, MAX_PATTERNS};
-use roadstead_api::{AlertSpec, CrossNamespaceObjectReference, KindId, LabelSelector, Severity};
+use roadstead_api::{AlertSpec, CrossNamespaceObjectReference, KindId, LabelSelector};
 use roadstead_go_regex::{PatternError, compile};
 
 use crate::event::{Event, Level};
@@ -64,7 +64,7 @@ impl<'a> Selector<'a> {
         labels: Labels<'_>,
     ) -> Vec<&'s CrossNamespaceObjectReference> {
         let spec = self.spec;
-        if spec.suspend || spec.event_severity == Some(Severity::Error) && event.severity != Level::Error {
+        if spec.suspend || spec.is_for_errors() && event.severity != Level::Error {
             return Vec::new();
         }
         let of_source = |source: &&CrossNamespaceObjectReference| self.is_of(source, event, labels);
@@ -83,7 +83,15 @@ impl<'a> Selector<'a> {
         let namespace = source.namespace.as_deref().unwrap_or(self.namespace);
         // As Flux has it, a source's version says nothing; a group that is another one's does.
         let group = object.api_version.split_once('/').map_or("", |(group, _)| group);
-        KindId::parse(group, &object.kind).is_some()
+        let is_of_place = match (&source.cluster, &event.relayed_from) {
+            (None, None) => KindId::parse(group, &object.kind).is_some(),
+            // Of kinds that the hub does not have, too.
+            (Some(wanted), Some(cluster)) => {
+                (wanted == ALL || wanted == cluster) && source.kind.group() == group
+            }
+            _ => false,
+        };
+        is_of_place
             && source.kind.as_str() == object.kind
             && (namespace == ALL || namespace == object.namespace)
             && (source.name == ALL || source.name == object.name)
@@ -166,6 +174,35 @@ mod tests {
             let selects = !Selector::new(&spec, "apps").unwrap().matching(&event, labels).is_empty();
             assert_eq!(selects, expected, "{field} {labels:?}");
         }
+    }
+
+    #[test]
+    fn what_a_cluster_tells_is_for_sources_that_say_so() {
+        let own = event("apps", "web", "m");
+        let relayed = Event { relayed_from: Some("edge-1".to_owned()), ..own.clone() };
+        let mut release = relayed.clone();
+        release.involved_object.api_version = "helm.toolkit.fluxcd.io/v2".to_owned();
+        release.involved_object.kind = "HelmRelease".to_owned();
+        for (source, of_own, of_relayed) in [
+            (json!({ "kind": "Kustomization", "name": "*" }), true, false),
+            (json!({ "kind": "Kustomization", "name": "*", "namespace": "*" }), true, false),
+            (json!({ "kind": "Kustomization", "name": "*", "cluster": "edge-1" }), false, true),
+            (json!({ "kind": "Kustomization", "name": "web", "cluster": "*" }), false, true),
+            (json!({ "kind": "Kustomization", "name": "*", "cluster": "edge-2" }), false, false),
+            (
+                json!({ "kind": "Kustomization", "name": "*", "namespace": "ops", "cluster": "*" }),
+                false,
+                false,
+            ),
+        ] {
+            let sources = json!({ "eventSources": [source] });
+            assert_eq!(is_for(&sources, &own, &[]), of_own, "{sources}");
+            assert_eq!(is_for(&sources, &relayed, &[]), of_relayed, "{sources}");
+        }
+        let releases = json!({ "eventSources": [{ "kind": "HelmRelease", "name": "*", "cluster": "*" }] });
+        assert!(is_for(&releases, &release, &[]));
+        release.involved_object.api_version = "example.test/v2".to_owned();
+        assert!(!is_for(&releases, &release, &[]));
     }
 
     #[test]

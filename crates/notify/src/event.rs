@@ -12,7 +12,7 @@ use crate::incident::{IncidentFacts, Stage};
 use crate::rollout::RolloutFacts;
 
 /// What stands before the keys that an object's own annotations give its events.
-const OWN_PREFIX: &str = "event.toolkit.fluxcd.io/";
+pub const OWN_PREFIX: &str = "event.toolkit.fluxcd.io/";
 
 /// The annotation of an Alert whose events keep the keys of their metadata, `GROUP/KEY`, and so are what Flux' controllers send to a
 /// notification-controller.
@@ -40,6 +40,9 @@ pub struct Event {
     /// And where that runs.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reporting_instance: String,
+    /// The Cluster whose Flux told it; none of what is the hub's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relayed_from: Option<String>,
     /// The incident that it tells of, where the Alert groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incident: Option<IncidentFacts>,
@@ -137,6 +140,7 @@ impl Event {
         let Involved { kind, namespace, name, .. } = &self.involved_object;
         let mut parts =
             vec![kind.as_str(), namespace, name, self.severity.as_str(), &self.reason, &self.message];
+        parts.extend(self.relayed_from.as_deref());
         for (key, value) in &self.metadata {
             if ["/revision", "/originRevision", "/token"].iter().any(|end| key.ends_with(end)) {
                 parts.extend([key.as_str(), value]);
@@ -182,6 +186,25 @@ impl Event {
     pub(crate) fn path(&self) -> String {
         let Involved { kind, namespace, name, .. } = &self.involved_object;
         format!("{kind}/{namespace}/{name}")
+    }
+
+    /// What tells the object from all others that Alerts hear of: those of clusters may have the same names.
+    #[must_use]
+    pub(crate) fn unique_path(&self) -> String {
+        match &self.relayed_from {
+            Some(cluster) => format!("{cluster}/{}", self.path()),
+            None => self.path(),
+        }
+    }
+
+    /// The same of its uid, which a cluster may give as it likes.
+    #[must_use]
+    pub(crate) fn unique_uid(&self) -> String {
+        let uid = &self.involved_object.uid;
+        match &self.relayed_from {
+            Some(cluster) => format!("{cluster}/{uid}"),
+            None => uid.clone(),
+        }
     }
 
     /// The reason in words: `health check failed`.
@@ -272,7 +295,9 @@ mod tests {
             .metadata
             .insert("kustomize.toolkit.fluxcd.io/revision".to_owned(), "main@sha1:abd".to_owned());
         let info = Event { severity: Level::Info, ..same.clone() };
-        for other in [moved, revision, info] {
+        let relayed = |cluster: &str| Event { relayed_from: Some(cluster.to_owned()), ..same.clone() };
+        assert_ne!(relayed("edge-1").key(), relayed("edge-2").key());
+        for other in [moved, revision, info, relayed("edge-1")] {
             assert_ne!(same.key(), other.key(), "{other:?}");
         }
     }

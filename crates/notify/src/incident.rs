@@ -202,6 +202,7 @@ impl Incident {
             timestamp: now.to_string(),
             message,
             metadata,
+            relayed_from: self.first.relayed_from.clone().filter(|_| self.clusters <= 1),
             incident: Some(facts),
             ..self.first.clone()
         }

@@ -323,6 +323,7 @@ impl RolloutNews<'_> {
             metadata,
             reporting_controller: "roadstead-hub".to_owned(),
             reporting_instance: String::new(),
+            relayed_from: None,
             incident: None,
             rollout: Some(RolloutFacts { verdict: self.verdict, environment, total, ready, failed }),
         };

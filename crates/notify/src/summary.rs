@@ -96,6 +96,7 @@ impl Summary {
             metadata: std::collections::BTreeMap::new(),
             reporting_controller: "roadstead-hub".to_owned(),
             reporting_instance: String::new(),
+            relayed_from: None,
             incident: None,
             rollout: None,
         }

@@ -91,6 +91,9 @@ fn all() -> Vec<(ProviderType, Target, usize)> {
             },
             96 << 10,
         ),
+        (T::Zoom, with_token("https://inbots.zoom.us/incoming/hook/a"), 64_000),
+        (T::Zoom, with_token("https://inbots.zoom.us/incoming/hook/a?format=full&x=y"), 64_000),
+        (T::IncidentIo, with_token("https://api.incident.io/v2/alert_events/http/1"), 4 << 20),
         (T::Githubdispatch, with_token("https://github.com/o/r"), 4 << 20),
         (T::Azureeventhub, target(EVENT_HUB), 2 << 20),
         (T::Azureeventhub, Target { channel: "space".to_owned(), ..with_token("fleet") }, 2 << 20),
@@ -140,7 +143,13 @@ fn services_that_know_incidents_are_told_that_one_opens_and_closes() {
     for (index, (type_, target, _)) in all().into_iter().enumerate() {
         if !matches!(
             type_,
-            T::Generic | T::Pagerduty | T::Opsgenie | T::Alertmanager | T::Datadog | T::Sentry
+            T::Generic
+                | T::Pagerduty
+                | T::Opsgenie
+                | T::IncidentIo
+                | T::Alertmanager
+                | T::Datadog
+                | T::Sentry
         ) {
             continue;
         }
@@ -208,6 +217,7 @@ fn what_is_hostile_is_escaped_and_cut() {
                     | T::Telegram
                     | T::Lark
                     | T::Zulip
+                    | T::Zoom
             ) {
                 for harm in ["@here", "<!channel>", "\u{202e}", "\\u001b", "\\u0000"] {
                     assert!(!text.contains(harm), "{type_:?} has {harm:?}");
@@ -315,6 +325,29 @@ fn an_answer_of_200_may_say_no() {
 }
 
 #[test]
+fn what_a_cluster_tells_opens_and_closes_nothing_of_another() {
+    use ProviderType as T;
+    let of = |cluster: &str| Event { relayed_from: Some(cluster.to_owned()), ..event("error") };
+    for (index, key) in
+        [(T::Pagerduty, "/dedup_key"), (T::IncidentIo, "/deduplication_key"), (T::Opsgenie, "/alias")]
+    {
+        let key = |event: &Event| {
+            let requests = requests(index, &with_token("https://alerts.test/v2"), event).unwrap();
+            serde_json::from_slice::<Value>(&requests[0].body).unwrap().pointer(key).unwrap().clone()
+        };
+        let keys = [key(&event("error")), key(&of("edge-1")), key(&of("edge-2"))];
+        assert!(keys[0] != keys[1] && keys[1] != keys[2] && keys[0] != keys[2], "{index:?} {keys:?}");
+    }
+    for type_ in [T::Github, T::Gitea, T::Azuredevops, T::Giteapullrequestcomment] {
+        let mut event = of_commit("error");
+        event.metadata.insert("change_request".to_owned(), "7".to_owned());
+        assert_eq!(takes(type_, &event), Takes::Always, "{type_:?}");
+        event.relayed_from = Some("edge-1".to_owned());
+        assert_eq!(takes(type_, &event), Takes::Never, "{type_:?}");
+    }
+}
+
+#[test]
 fn the_closing_event_is_for_commit_statuses() {
     use ProviderType as T;
     let mut closing = event("info");
@@ -330,6 +363,7 @@ fn the_closing_event_is_for_commit_statuses() {
         (T::Slack, &closing, Takes::Recovery),
         (T::Slack, &info, Takes::Always),
         (T::Pagerduty, &progressing, Takes::Never),
+        (T::IncidentIo, &progressing, Takes::Never),
         (T::Github, &closing, Takes::Always),
         (T::Github, &error, Takes::Always),
         (T::Github, &info, Takes::Never),

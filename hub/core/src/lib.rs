@@ -324,7 +324,7 @@ impl Hub {
         let delivery =
             Arc::new(Delivery::new(&context, &identity, &access, &objects, &sessions, &builds, &remotes));
         let hooks = Arc::new(Hooks::new(&context, &access, &audit));
-        let notify = Arc::new(Notifier::new(&context, &clouds, &access, &objects));
+        let notify = Arc::new(Notifier::new(&context, &clouds, &access, &objects, &sessions));
         let views = Arc::new(Views::new(&context, &sessions, &builds));
         let schedule = Arc::new(Schedule::new(&context, &quarantine));
         let metrics = Arc::new(Metrics::new(&context));

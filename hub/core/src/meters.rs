@@ -11,13 +11,14 @@ use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 use roadstead_api::{KindId, PipelineRole};
+use roadstead_hub_store::RelayedCount;
 use roadstead_meters::{Open, QUICK, SLOW, StatusClass, Table, Times, Traced};
 use roadstead_model::{Queue, ResourceUid, StepTiming};
 use roadstead_sources::{FetchError, Outcome};
 
 pub(crate) use labels::{Build, OfQueue, StreamKind};
 pub use labels::{Direction, RequestVerb, SessionEnd};
-use labels::{OfFetch, OfKind, OfStage};
+use labels::{OfFetch, OfKind, OfStage, Relayed};
 
 /// Objects of which it is counted how long they take: each is eleven lines.
 pub(crate) const MOST_TIMED: usize = 2_000;
@@ -42,6 +43,7 @@ pub struct Meters {
     watches: Gauge,
     audit_lost: Table<StreamKind, (), Counter>,
     old_tokens: Counter,
+    relayed: Table<Relayed, (), Counter>,
     /// How long reconciliations took. By uid, so that what is gone is gone from here, too.
     objects: Mutex<BTreeMap<ResourceUid, Times>>,
 }
@@ -84,6 +86,7 @@ impl Default for Meters {
             watches: Gauge::default(),
             audit_lost: Table::default(),
             old_tokens: Counter::default(),
+            relayed: Table::default(),
             objects: Mutex::default(),
         }
     }
@@ -196,12 +199,19 @@ impl Meters {
         Open::one(&self.watches)
     }
 
-    /// Counts the lines of the audit log that a stream lost.
+    /// Events of clusters' Flux that somebody listens to.
+    pub(crate) fn relayed(&self, count: RelayedCount) {
+        let RelayedCount { heard, left_out } = count;
+        self.relayed.at(Relayed::Kept, ()).inc_by(heard - left_out);
+        self.relayed.at(Relayed::LeftOut, ()).inc_by(left_out);
+    }
+
     /// Uses of tokens that an older version made without an end.
     pub(crate) fn old_tokens(&self) -> Counter {
         self.old_tokens.clone()
     }
 
+    /// Counts the lines of the audit log that a stream lost.
     pub(crate) fn audit_lost(&self, stream: StreamKind) -> Counter {
         self.audit_lost.at(stream, ()).clone()
     }
@@ -236,6 +246,11 @@ impl Meters {
             "roadstead_old_token_uses",
             "Uses of tokens that an older version made without an end, at this replica",
             self.old_tokens.clone(),
+        );
+        registry.register(
+            "roadstead_relayed_events",
+            "Events of Flux in clusters that an Alert listens to, by what became of them, at this replica",
+            self.relayed.clone(),
         );
     }
 

@@ -19,6 +19,7 @@ mod gather;
 mod incidents;
 mod login;
 mod provider;
+mod relay;
 mod rollouts;
 mod selected;
 mod send;
@@ -36,9 +37,13 @@ use roadstead_hub_store::{Store, StoreError, Stored, Tx};
 use roadstead_model::Reason;
 use tokio::sync::Mutex;
 
+pub use self::relay::RelayedEvent;
+
 use crate::clock::Clock;
+use crate::clusters::Sessions;
 use crate::context::Context;
 use crate::identity::AccessRules;
+use crate::meters::Meters;
 use crate::objects::Objects;
 use crate::objects::conditions::{self, SUSPENDED};
 use crate::objects::status::{self, HasStatus};
@@ -59,6 +64,8 @@ pub struct Notifier {
     options: Arc<HubOptions>,
     access: Arc<AccessRules>,
     objects: Arc<Objects>,
+    sessions: Arc<Sessions>,
+    meters: Arc<Meters>,
     clouds: Arc<Clouds>,
     app_tokens: Tokens,
     /// Held while appliers are counted: one Alert's are at a time, which takes some 20 MiB where there are 50,000 clusters.
@@ -71,6 +78,7 @@ impl Notifier {
         clouds: &Arc<Clouds>,
         access: &Arc<AccessRules>,
         objects: &Arc<Objects>,
+        sessions: &Arc<Sessions>,
     ) -> Self {
         Self {
             store: context.store.clone(),
@@ -78,6 +86,8 @@ impl Notifier {
             options: Arc::clone(&context.options),
             access: Arc::clone(access),
             objects: Arc::clone(objects),
+            sessions: Arc::clone(sessions),
+            meters: Arc::clone(&context.meters),
             clouds: Arc::clone(clouds),
             app_tokens: context.app_tokens.clone(),
             counting: Mutex::new(()),

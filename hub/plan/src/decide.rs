@@ -109,7 +109,8 @@ fn no_cluster(situation: &Situation) -> Option<Hold> {
 
 fn no_artifact(situation: &Situation) -> Option<Hold> {
     match &situation.source {
-        Source::NoArtifact(why) => Hold::waiting(Reason::ArtifactFailed, why.clone()),
+        Source::NotFound(why) | Source::NoArtifact(why) => Hold::waiting(Reason::ArtifactFailed, why.clone()),
+        Source::Unusable(why) => Hold::new(Reason::ArtifactFailed, why.clone()),
         Source::Fetching(what) => Hold::waiting(Reason::Progressing, what.clone()),
         Source::Artifact { .. } => None,
     }

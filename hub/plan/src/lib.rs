@@ -170,8 +170,12 @@ pub enum AgentLink {
 /// The source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// It has no artifact; why.
+    /// It is not there yet; for people.
+    NotFound(String),
+    /// It has no artifact yet, which it tells itself; why.
     NoArtifact(String),
+    /// What it has may not be used, or cannot be: somebody has to change something. Why.
+    Unusable(String),
     /// It is fetched at the revision to which the applier is pinned; for people.
     Fetching(String),
     /// Its artifact. It stays usable while the source cannot be reached.

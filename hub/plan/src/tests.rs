@@ -104,6 +104,7 @@ fn what_comes_by_itself_is_waited_for_and_all_else_is_an_error() {
     };
     let away = |agent| Target::Cluster { uid: EDGE, name: "edge".to_owned(), agent };
     assert!(waits(Situation { source: Source::NoArtifact("GitRepository apps/web".to_owned()), ..fresh() }));
+    assert!(!waits(Situation { source: Source::Unusable("GitRepository apps/web".to_owned()), ..fresh() }));
     assert!(waits(Situation { target: away(AgentLink::Never), ..fresh() }));
     assert!(!waits(Situation { target: Target::NotFound("none".to_owned()), ..fresh() }));
     assert!(!waits(Situation { cycle: Some(vec!["a".to_owned(), "a".to_owned()]), ..fresh() }));

@@ -18,7 +18,7 @@ impl Situation {
             Source::Artifact { revision, digest } => {
                 last.revision.as_ref() != Some(revision) || last.artifact != Some(*digest)
             }
-            Source::NoArtifact(_) | Source::Fetching(_) => false,
+            Source::NotFound(_) | Source::NoArtifact(_) | Source::Unusable(_) | Source::Fetching(_) => false,
         };
         if last.generation != self.generation {
             Trigger::Spec

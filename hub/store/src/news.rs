@@ -206,14 +206,14 @@ impl Tx {
     ///
     /// # Errors
     /// Where the database refuses.
-    pub async fn take_news(&mut self, most: i64) -> Result<Vec<WaitingNews>, StoreError> {
+    pub async fn take_news(&mut self, most: i64) -> Result<Option<Vec<WaitingNews>>, StoreError> {
         let is_alone: bool = sqlx::query_scalar("SELECT pg_try_advisory_xact_lock($1)")
             .bind(SORTING)
             .fetch_one(self.written().await?)
             .await
             .map_err(StoreError::query("look whether news is being sorted"))?;
         if !is_alone {
-            return Ok(Vec::new());
+            return Ok(None);
         }
         let rows: Vec<Row> = sqlx::query_as(
             "WITH taken AS (DELETE FROM news WHERE id IN (SELECT id FROM news ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED)
@@ -247,7 +247,7 @@ impl Tx {
             alerts: alerts.into_iter().map(ResourceUid).collect(),
             trace,
         };
-        Ok(rows.into_iter().map(read).collect())
+        Ok(Some(rows.into_iter().map(read).collect()))
     }
 
     async fn leave_out(&mut self, alert: ResourceUid, count: i64, now: Timestamp) -> Result<(), StoreError> {

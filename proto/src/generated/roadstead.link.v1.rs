@@ -7,7 +7,7 @@ pub struct AgentMessage {
     pub ack: u64,
     #[prost(
         oneof = "agent_message::Body",
-        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 25, 26, 27, 28"
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 25, 26, 27, 28, 29"
     )]
     pub body: ::core::option::Option<agent_message::Body>,
 }
@@ -64,6 +64,9 @@ pub mod agent_message {
         /// said again in each session until the applier's next dispatch
         #[prost(message, tag = "28")]
         KeysChanged(super::KeysChanged),
+        /// repeated in the next session until acknowledged
+        #[prost(message, tag = "29")]
+        RelayedEvents(super::RelayedEvents),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -841,6 +844,42 @@ pub struct DriftedObject {
 pub struct KeysChanged {
     #[prost(message, optional, tag = "1")]
     pub key: ::core::option::Option<DispatchKey>,
+}
+/// What Flux's controllers in the cluster have told the agent, in the order in which it came. Of which cluster it is, the session says.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RelayedEvents {
+    #[prost(message, repeated, tag = "1")]
+    pub events: ::prost::alloc::vec::Vec<RelayedEvent>,
+}
+/// An event of Flux's, `event.toolkit.fluxcd.io/v1beta1`.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RelayedEvent {
+    /// that it is about
+    #[prost(message, optional, tag = "1")]
+    pub object: ::core::option::Option<ObjectRef>,
+    /// the object's
+    #[prost(string, tag = "2")]
+    pub uid: ::prost::alloc::string::String,
+    /// its severity is `error`; else it is `info`
+    #[prost(bool, tag = "3")]
+    pub is_error: bool,
+    /// as RFC 3339 has it
+    #[prost(string, tag = "4")]
+    pub timestamp: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub message: ::prost::alloc::string::String,
+    #[prost(string, tag = "6")]
+    pub reason: ::prost::alloc::string::String,
+    #[prost(string, tag = "7")]
+    pub reporting_controller: ::prost::alloc::string::String,
+    #[prost(string, tag = "8")]
+    pub reporting_instance: ::prost::alloc::string::String,
+    /// with keys `GROUP/KEY`
+    #[prost(map = "string, string", tag = "9")]
+    pub metadata: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
 }
 /// Which appliers the agent tends from now on, and which it does not any more. It tends one of which it watches all that was
 /// applied and sees it stand as it was applied: nothing has to be asked about it.

@@ -58,6 +58,7 @@ mod provenance;
 mod pull_secrets;
 mod receivers;
 mod rekey;
+mod relay;
 mod remote_bases;
 mod replicas;
 mod restore;

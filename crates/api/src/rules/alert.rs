@@ -3,7 +3,7 @@
 use roadstead_go_regex::{Limits, compile};
 use serde_json::Value;
 
-use super::Verdict;
+use super::{Verdict, is_dns_subdomain};
 use crate::cron::{CronError, CronSchedule, Times};
 use crate::kind::KindId;
 use crate::silence::{MAX_WINDOW, SilenceSpec};
@@ -31,8 +31,9 @@ const MAX_SILENCE: usize = 8 << 10;
 /// The types that make a commit's status.
 const OF_COMMITS: [&str; 6] = ["github", "gitlab", "gitea", "bitbucket", "bitbucketserver", "azuredevops"];
 /// The types that keep what is open, or comment on a request: a digest is about neither.
-const NOT_FOR_DIGESTS: [&str; 7] = [
+const NOT_FOR_DIGESTS: [&str; 8] = [
     "pagerduty",
+    "incident.io",
     "opsgenie",
     "alertmanager",
     "githubpullrequestcomment",
@@ -81,8 +82,9 @@ fn sources(sources: &[Value], verdict: &mut Verdict) {
     for (index, source) in sources.iter().enumerate() {
         terms += selectors(&format!("spec.eventSources[{index}]"), source, &mut verdict.errors);
         let Some(kind) = source["kind"].as_str() else { continue };
+        let is_relayed = source["cluster"].is_string();
         // As in Flux its version says nothing.
-        if KindId::named(kind).is_none() {
+        if !is_relayed && KindId::named(kind).is_none() {
             verdict.warnings.push(format!(
                 "spec.eventSources[{index}]: this hub has no objects of kind {kind}, and so no events of them"
             ));
@@ -103,11 +105,31 @@ fn selectors(field: &str, source: &Value, errors: &mut Vec<FieldError>) -> usize
         terms += selector["matchLabels"].as_object().map_or(0, serde_json::Map::len);
         terms += items(&selector["matchExpressions"]).len();
     }
-    if source["namespaceSelector"].is_object() && source["namespace"] != "*" {
+    if let Some(cluster) = source["cluster"].as_str() {
+        of_cluster(field, source, cluster, errors);
+    } else if source["namespaceSelector"].is_object() && source["namespace"] != "*" {
         let why = "selects among all namespaces: set namespace to '*'";
         errors.push(FieldError::forbidden(format!("{field}.namespaceSelector"), why));
     }
     terms
+}
+
+/// Checks a source of what a cluster's Flux tells: of its objects the hub knows what is in the events, and no labels.
+fn of_cluster(field: &str, source: &Value, cluster: &str, errors: &mut Vec<FieldError>) {
+    if cluster != "*" && !is_dns_subdomain(cluster) {
+        let why = "must be the name of a Cluster, or * for all";
+        errors.push(FieldError::invalid(format!("{field}.cluster"), &source["cluster"], why));
+    }
+    for labels in ["matchLabels", "namespaceSelector"] {
+        if source[labels].as_object().is_some_and(|labels| !labels.is_empty()) {
+            let why = "the hub does not know the labels of what is in a cluster: leave it out, or leave cluster out";
+            errors.push(FieldError::forbidden(format!("{field}.{labels}"), why));
+        }
+    }
+    if source["clusterSelector"].is_object() && cluster != "*" {
+        let why = "selects among all Clusters: set cluster to '*'";
+        errors.push(FieldError::forbidden(format!("{field}.clusterSelector"), why));
+    }
 }
 
 pub(super) fn provider(spec: &Value, errors: &mut Vec<FieldError>) {

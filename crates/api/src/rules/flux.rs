@@ -127,10 +127,22 @@ pub(super) fn accounts(list: &Value, field: &str, errors: &mut Vec<FieldError>) 
 /// Who may use a Cluster.
 pub(super) fn cluster(spec: &Value, verdict: &mut Verdict) {
     default_account(spec, verdict);
+    event_readers(spec, &mut verdict.errors);
     for (index, grant) in spec["access"].as_array().into_iter().flatten().enumerate() {
         let field = format!("spec.access[{index}]");
         namespaces(grant, &field, &mut verdict.errors);
         accounts(&grant["serviceAccounts"], &format!("{field}.serviceAccounts"), &mut verdict.errors);
+    }
+}
+
+/// Namespaces of the hub that may read the cluster's events.
+fn event_readers(spec: &Value, errors: &mut Vec<FieldError>) {
+    for (index, reader) in spec["eventReaders"].as_array().into_iter().flatten().enumerate() {
+        let name = reader.as_str().unwrap_or_default();
+        if name != "*" && !is_dns_label(name) {
+            let why = format!("{LABEL}; or * for all namespaces of the hub");
+            errors.push(FieldError::invalid(format!("spec.eventReaders[{index}]"), reader, why));
+        }
     }
 }
 

@@ -15,6 +15,7 @@ mod gitlab;
 mod googlechat;
 mod googlepubsub;
 mod grafana;
+mod incidentio;
 mod lark;
 mod matrix;
 mod msteams;
@@ -29,6 +30,7 @@ mod slack;
 mod status;
 mod telegram;
 mod webex;
+mod zoom;
 mod zulip;
 
 use roadstead_api::ProviderType;
@@ -117,6 +119,8 @@ pub fn begin(type_: ProviderType, target: &Target, event: &Event) -> Result<Next
         T::Matrix => matrix::request(target, event),
         T::Lark => lark::request(target, event),
         T::Zulip => zulip::request(target, event),
+        T::Zoom => zoom::request(target, event),
+        T::IncidentIo => incidentio::request(target, event),
         T::Opsgenie => opsgenie::request(target, event),
         T::Alertmanager => alertmanager::request(target, event),
         T::Grafana => grafana::request(target, event),
@@ -224,11 +228,15 @@ pub fn takes(type_: ProviderType, event: &Event) -> Takes {
     let is_under_way = event.reason == PROGRESSING;
     let only = |takes: bool| if takes { Takes::Always } else { Takes::Never };
     match type_ {
+        // Which repository it is of, only its cluster says.
+        _ if event.relayed_from.is_some() && (statuses(type_).is_some() || comments(type_).is_some()) => {
+            Takes::Never
+        }
         T::Generic | T::GenericHmac if event.rollout.is_none() => Takes::Always,
         // It is about no object that could be opened or closed, and about no commit.
-        _ if event.is_summary() => {
-            only(!is_git(type_) && !matches!(type_, T::Pagerduty | T::Opsgenie | T::Alertmanager))
-        }
+        _ if event.is_summary() => only(
+            !is_git(type_) && !matches!(type_, T::Pagerduty | T::Opsgenie | T::IncidentIo | T::Alertmanager),
+        ),
         // It is the status of a commit, and for nobody else.
         _ if event.rollout.is_some() => only(makes_statuses(type_)),
         // It is told because it is news.
@@ -237,7 +245,7 @@ pub fn takes(type_: ProviderType, event: &Event) -> Takes {
             let is_of_commit = is_closing || event.is_error() || event.metadata.contains_key("commit");
             only(is_of_commit && (!is_under_way || type_ == T::Gitea))
         }
-        T::Pagerduty if is_under_way => Takes::Never,
+        T::Pagerduty | T::IncidentIo if is_under_way => Takes::Never,
         T::Otel if event.involved_object.kind == "HelmRepository" => Takes::Never,
         _ if comments(type_).is_some() && !event.metadata.contains_key("change_request") => Takes::Never,
         _ if is_closing => Takes::Recovery,

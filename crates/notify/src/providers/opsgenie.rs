@@ -19,7 +19,7 @@ const DETAILS: usize = 8_000;
 pub(super) fn request(target: &Target, event: &Event) -> Result<Request, Unsendable> {
     let token = target.needed_token()?;
     let object = &event.involved_object;
-    let about = event.incident.as_ref().map_or_else(|| event.path(), |incident| incident.id.clone());
+    let about = event.incident.as_ref().map_or_else(|| event.unique_path(), |incident| incident.id.clone());
     let alias = Digest::of(format!("{}/{about}/{}", target.uid, event.reason).as_bytes()).hex();
     let credential = format!("GenieKey {}", token.expose());
     if event.is_resolved() {

@@ -21,7 +21,7 @@ pub(super) fn requests(target: &Target, event: &Event) -> Result<Vec<Request>, U
     let enqueue = target.at("/v2/enqueue")?;
     if event.is_error() {
         let trigger = json!({
-            "routing_key": key, "event_action": "trigger", "dedup_key": object.uid,
+            "routing_key": key, "event_action": "trigger", "dedup_key": event.unique_uid(),
             "payload": {
                 "summary": summary, "source": source, "severity": "error", "timestamp": event.timestamp,
                 "component": object.name, "group": object.kind, "custom_details": details,
@@ -29,7 +29,7 @@ pub(super) fn requests(target: &Target, event: &Event) -> Result<Vec<Request>, U
         });
         return Ok(vec![Request::json(enqueue, &trigger)]);
     }
-    let resolve = json!({ "routing_key": key, "event_action": "resolve", "dedup_key": object.uid });
+    let resolve = json!({ "routing_key": key, "event_action": "resolve", "dedup_key": event.unique_uid() });
     let change = json!({
         "routing_key": key,
         "payload": { "summary": summary, "source": source, "timestamp": event.timestamp, "custom_details": details },

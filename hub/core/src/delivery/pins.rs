@@ -35,7 +35,7 @@ impl Delivery {
         pin: &str,
     ) -> Result<(Source, Option<WantedRevision>), HubError> {
         let asked = format!("revision {pin} of {}, which spec.pin names,", shown(reference));
-        let none = |why: &str| Source::NoArtifact(format!("{asked} is not available: {why}"));
+        let none = |why: &str| Source::Unusable(format!("{asked} is not available: {why}"));
         let Ok(revision) = pin.parse::<Revision>() else { return Ok((none("it is not a revision"), None)) };
         let failed = match self.store.kept_artifact(source.uid, &revision, self.clock.now()).await? {
             Some(KeptArtifact::Stored(digest)) => return Ok((Source::Artifact { revision, digest }, None)),

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use roadstead_api::kustomization::DeletionPolicy;
-use roadstead_api::{AnyApplier, ApplierStatus, ConditionStatus, annotated};
+use roadstead_api::{AnyApplier, AnyApplierStatus, ApplierStatus, ConditionStatus, annotated};
 use roadstead_finish::first_warnings;
-use roadstead_hub_plan::{AgentLink, Decision, Target, Tended, Turns, decide};
+use roadstead_hub_plan::{AgentLink, Decision, Source, Target, Tended, Turns, decide};
 use roadstead_hub_store::{AttemptInputs, CachedBuild, Outcome, Stored, Tx};
 use roadstead_model::{
     AttemptKind, Capabilities, ChangeSet, ClusterUid, Digest, DispatchSpec, DriftMode, Queue, Reason,
@@ -31,7 +31,7 @@ use crate::delivery::traces::{self, Ended};
 use crate::delivery::variables::FinishedChildren;
 use crate::objects::conditions::{self, RECONCILING, SUSPENDED};
 use crate::objects::events::{self, DeniedChild};
-use crate::objects::status::WrittenStatus;
+use crate::objects::status::{News, WrittenStatus};
 use crate::objects::{status, triggers};
 use crate::{HubError, log};
 
@@ -202,19 +202,29 @@ impl Delivery {
     ) -> Result<bool, HubError> {
         let before = conditions::ready(&seen.status().conditions).cloned();
         let request = seen.situation.request.clone();
-        let changed = self
-            .update_status(seen, now, |status, generation| {
-                // The condition is the answer to whoever asked.
-                status.last_handled_reconcile_at = request.or(status.last_handled_reconcile_at.take());
-                let is_begun = conditions::find(&status.conditions, RECONCILING).is_some();
-                set_ready(status, ConditionStatus::False, reason, message, generation, now);
-                // As Flux has it: nothing was begun of what waits for a source or a dependency.
-                let waits = [Reason::ArtifactFailed, Reason::DependencyNotReady].contains(&reason);
-                if waits && !is_begun {
-                    status.conditions.retain(|condition| condition.type_ != RECONCILING);
-                }
-            })
-            .await?;
+        let mut tx = self.store.begin().await?;
+        let Some(mut stored) = seen.unchanged(&mut tx).await? else { return Ok(false) };
+        let change = |status: &mut ApplierStatus, generation| {
+            // The condition is the answer to whoever asked.
+            status.last_handled_reconcile_at = request.or(status.last_handled_reconcile_at.take());
+            let is_begun = conditions::find(&status.conditions, RECONCILING).is_some();
+            set_ready(status, ConditionStatus::False, reason, message, generation, now);
+            // As Flux has it: nothing was begun of what waits for a source or a dependency.
+            let waits = [Reason::ArtifactFailed, Reason::DependencyNotReady].contains(&reason);
+            if waits && !is_begun {
+                status.conditions.retain(|condition| condition.type_ != RECONCILING);
+            }
+        };
+        let suspended = seen.situation.suspended;
+        // As in Flux: what is wrong with a source, the source tells. One that is not there tells nothing.
+        let is_told =
+            reason == Reason::ArtifactFailed && matches!(seen.situation.source, Source::NoArtifact(_));
+        let news = is_told.then_some(News::Waiting);
+        let changed =
+            write_status_telling(&mut tx, &mut stored, suspended, now, change, news).await?.is_some();
+        if changed {
+            tx.commit().await?;
+        }
         Ok(changed && before.is_none_or(|before| before.message != message))
     }
 
@@ -642,14 +652,26 @@ pub(crate) async fn write_status(
     now: Timestamp,
     change: impl FnOnce(&mut ApplierStatus, i64) + Send,
 ) -> Result<Option<WrittenStatus>, HubError> {
-    let written = status::write::<AnyApplier>(tx, stored, now, |status, generation| {
+    write_status_telling(tx, stored, suspended, now, change, None).await
+}
+
+/// The same, where what Ready says is told in another way than it stands there.
+async fn write_status_telling(
+    tx: &mut Tx,
+    stored: &mut Stored,
+    suspended: bool,
+    now: Timestamp,
+    change: impl FnOnce(&mut ApplierStatus, i64) + Send,
+    news: Option<News>,
+) -> Result<Option<WrittenStatus>, HubError> {
+    let change = |status: &mut AnyApplierStatus, generation| {
         let status = &mut status.applier;
         if !suspended {
             status.conditions.retain(|condition| condition.type_ != SUSPENDED);
         }
         change(status, generation);
-    });
-    Ok(written.await?)
+    };
+    Ok(status::write_telling::<AnyApplier>(tx, stored, now, change, |_, _| news).await?)
 }
 
 /// Sets Ready with what follows from it; and the generation that was processed where it went through, or is not tried again by

@@ -193,8 +193,8 @@ impl Delivery {
                 .collect(),
         };
         let artifacts = sources.into_iter().filter_map(|source| match source {
-            Source::NoArtifact(_) | Source::Fetching(_) => None,
             Source::Artifact { digest, .. } => Some(digest),
+            _ => None,
         });
         let artifacts = artifacts.collect();
         let has_children = holdings.on_hub;
@@ -291,7 +291,7 @@ impl Delivery {
         let (mut sources, mut wanted, mut suspended) = (Vec::with_capacity(references.len()), None, None);
         for (index, reference) in references.iter().enumerate() {
             sources.push(match self.source(stored, standing, reference).await? {
-                Err(why) => Source::NoArtifact(why),
+                Err(missing) => missing,
                 Ok(found) => match pin.filter(|_| index == 0) {
                     None if is_unsure && triggers::is_suspended(&found) => {
                         suspended.get_or_insert_with(|| reference.clone());
@@ -321,7 +321,7 @@ impl Delivery {
             && self.store.source_artifact_of(source.uid, *digest).await?.is_none()
         {
             let full = shown(reference);
-            return Ok(Source::NoArtifact(format!(
+            return Ok(Source::Unusable(format!(
                 "{full}: artifact {digest} is not stored, or no longer stored"
             )));
         }
@@ -334,13 +334,13 @@ impl Delivery {
         stored: &Stored,
         standing: &Standing,
         reference: &Reference,
-    ) -> Result<Result<Stored, String>, HubError> {
+    ) -> Result<Result<Stored, Source>, HubError> {
         let Reference { kind, namespace, name } = reference;
         if let Err(why) = self.access.may_refer_to(stored, standing, *kind, (namespace, name)).await? {
-            return Ok(Err(format!("{} {why}", shown(reference))));
+            return Ok(Err(Source::Unusable(format!("{} {why}", shown(reference)))));
         }
         let source = self.store.get(*kind, namespace, name).await?;
-        Ok(source.ok_or_else(|| format!("{} not found", shown(reference))))
+        Ok(source.ok_or_else(|| Source::NotFound(format!("{} not found", shown(reference)))))
     }
 }
 
@@ -394,7 +394,7 @@ fn newest(reference: &Reference, source: &Stored) -> Result<Source, HubError> {
         return Ok(Source::NoArtifact(format!("{full} has no artifact: {why}")));
     };
     let (Ok(revision), Ok(digest)) = (artifact.revision.parse(), artifact.digest.parse()) else {
-        return Ok(Source::NoArtifact(format!("{full} has an artifact, but its status cannot be parsed")));
+        return Ok(Source::Unusable(format!("{full} has an artifact, but its status cannot be parsed")));
     };
     Ok(Source::Artifact { revision, digest })
 }
@@ -412,13 +412,13 @@ fn combined(sources: &[Source]) -> Source {
         }
     }
     match sources {
-        [] => Source::NoArtifact("it names no source of a kind that the hub serves".to_owned()),
+        [] => Source::Unusable("it names no source of a kind that the hub serves".to_owned()),
         [only] => only.clone(),
         [first, ..] => match first {
             Source::Artifact { revision, .. } => {
                 Source::Artifact { revision: revision.clone(), digest: Digest::of(digests.as_bytes()) }
             }
-            Source::NoArtifact(_) | Source::Fetching(_) => first.clone(),
+            missing => missing.clone(),
         },
     }
 }

@@ -94,6 +94,27 @@ impl AccessRules {
         Ok(may_refer(&from.namespace, to.0, leave))
     }
 
+    /// Whether an Alert may be told of what a cluster's Flux tells: its writer could get the Cluster's events, or the Cluster says so.
+    pub(crate) async fn may_hear_of_cluster(
+        &self,
+        alert: &Stored,
+        cluster: &str,
+    ) -> Result<Result<(), String>, StoreError> {
+        let of =
+            |name: &str| Reference { kind: KindId::Cluster, namespace: String::new(), name: name.to_owned() };
+        let own = (alert.kind, alert.namespace.as_str(), alert.name.as_str());
+        if self.store.is_reference_granted(own, &[of(cluster), of(ALL)]).await?
+            || self.store.reads_events_of(&alert.namespace, cluster).await?
+        {
+            return Ok(Ok(()));
+        }
+        Ok(Err(format!(
+            "may not be told of what the Flux of cluster '{cluster}' tells: whoever writes the Alert needs the right to get clusters/events \
+             of that name, or spec.eventReaders of the Cluster has to name namespace '{}'",
+            alert.namespace
+        )))
+    }
+
     /// What the two namespaces alone decide; it comes before a family's rights.
     fn by_namespace(&self, from: &Stored, namespace: &str) -> Option<Result<(), String>> {
         refer_by_namespace(&from.namespace, namespace, !self.no_cross_namespace_refs)
@@ -184,8 +205,12 @@ pub(crate) async fn note(
             leave.push(reference);
         } else if is_noted {
             let Reference { kind, namespace, name } = &reference;
+            let what = match kind {
+                KindId::Cluster => format!("the events of Cluster {name}"),
+                _ => format!("{kind} {namespace}/{name}"),
+            };
             return Err(HubError::Forbidden(format!(
-                "{} is forbidden: it refers to {kind} {namespace}/{name}, which {:?} may not get: who changes it needs that right, \
+                "{} is forbidden: it refers to {what}, which {:?} may not get: who changes it needs that right, \
                  or has to take the reference out",
                 crate::address::named(after.kind.get(), &after.name),
                 who.username,
@@ -202,6 +227,11 @@ fn may_get(who: &Identity, reference: &Reference) -> bool {
     let Reference { kind, namespace, name } = reference;
     if who.is_applier() || *kind == KindId::Secret {
         return false;
+    }
+    // An Alert refers to what the Flux of a Cluster tells.
+    if *kind == KindId::Cluster {
+        let (verb, name) = if name == ALL { ("list", "") } else { ("get", name.as_str()) };
+        return who.authorize(verb, kind.get(), "events", "", name).is_ok();
     }
     // In all namespaces: whoever has that right in each of them by itself, and not in those that are to come, has it not.
     let namespace = if namespace == ALL { "" } else { namespace.as_str() };

@@ -68,6 +68,16 @@ label! {
 }
 
 label! {
+    /// What became of an event that a cluster's Flux told.
+    pub(super) enum Relayed of "result" {
+        /// It is sorted to Alerts.
+        Kept = "kept",
+        /// There was no room for it.
+        LeftOut = "left_out",
+    }
+}
+
+label! {
     /// Which way something goes over the link.
     pub enum Direction of "direction" {
         /// From agents.

@@ -53,7 +53,10 @@ impl Notifier {
         spec: &AlertSpec,
         group: &AlertGroup,
     ) -> Result<Counted, HubError> {
-        let of_kind = |source: &&CrossNamespaceObjectReference| source.kind == EventSourceKind::Kustomization;
+        // What a cluster's Flux tells is of no commit that a status could be made for.
+        let of_kind = |source: &&CrossNamespaceObjectReference| {
+            source.kind == EventSourceKind::Kustomization && source.cluster.is_none()
+        };
         let sources: Vec<_> = spec.event_sources.iter().filter(of_kind).collect();
         let keys = |selectors: &mut dyn Iterator<Item = &LabelSelector>| -> Vec<String> {
             selectors.flat_map(LabelSelector::keys).map(str::to_owned).collect()

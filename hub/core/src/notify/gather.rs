@@ -154,8 +154,8 @@ impl ToGather<'_> {
     ) -> Result<(), HubError> {
         let Self { event, cluster, condition, labels, news } = *self;
         if let Some(condition) = condition.filter(|_| event.is_error()) {
-            let member = Heard { event, cluster, condition }.member();
-            let kept = KeptFailure { member, labels, news, event: &json!(event) };
+            let heard = Heard::of(event, cluster, condition);
+            let kept = KeptFailure { member: heard.member(), labels, news, event: &json!(event) };
             return Ok(tx.keep_failure(alert.uid, place.silence, &kept, now).await?);
         }
         let drifts = [Reason::DriftDetected, Reason::CorrectionFailed, Reason::Contended];
@@ -297,9 +297,7 @@ impl Notifier {
                     ToGather { event: &event, cluster, condition: Some(&condition), labels: &labels, news };
                 again.gather(tx, alert, place, now).await?;
             } else if spec.group.is_some() {
-                Heard { event: &event, cluster, condition: &condition }
-                    .fails(tx, alert.uid, spec, now)
-                    .await?;
+                Heard::of(&event, cluster, &condition).fails(tx, alert.uid, spec, now).await?;
             } else {
                 let told = json!(as_told(&event, alert, spec, cluster));
                 deliveries.push(NewDelivery {

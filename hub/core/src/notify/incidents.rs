@@ -3,6 +3,7 @@
 //! What a condition says makes an object a member of one, and ends that, by news of the condition or, at the next pass over the Alert, by how
 //! the object is then.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
@@ -24,17 +25,29 @@ const MEMBERS: i64 = 100;
 
 /// News of a condition that an Alert which groups hears of.
 pub(super) struct Heard<'a> {
-    pub(super) event: &'a Event,
-    pub(super) cluster: Option<&'a str>,
-    pub(super) condition: &'a str,
+    event: &'a Event,
+    cluster: Option<&'a str>,
+    condition: &'a str,
+    /// Where the object is ([`of_place`]).
+    place: Cow<'a, str>,
 }
 
 impl<'a> Heard<'a> {
-    pub(super) fn member(&self) -> Member<'a> {
+    pub(super) fn of(event: &'a Event, cluster: Option<&'a str>, condition: &'a str) -> Self {
+        let namespace = event.involved_object.namespace.as_str();
+        let place = match &event.relayed_from {
+            Some(cluster) => Cow::Owned(format!("{cluster}/{namespace}")),
+            None => Cow::Borrowed(namespace),
+        };
+        Self { event, cluster, condition, place }
+    }
+
+    pub(super) fn member(&self) -> Member<'_> {
         let object = &self.event.involved_object;
         let group = object.api_version.split_once('/').map_or("", |(group, _)| group);
-        let Involved { kind, namespace, name, .. } = object;
-        Member { group, kind, namespace, name, condition: self.condition, cluster: self.cluster }
+        let Involved { kind, name, .. } = object;
+        let (condition, cluster) = (self.condition, self.cluster);
+        Member { group, kind, namespace: &self.place, name, condition, cluster }
     }
 
     /// Notes a failure, as the Alert tells it. Where there is no room for it, that is counted.
@@ -60,6 +73,11 @@ impl<'a> Heard<'a> {
     ) -> Result<bool, HubError> {
         Ok(tx.recover(alert, self.member(), now).await?)
     }
+}
+
+/// The namespace where an object is, and the cluster if it is one of a cluster's Flux: it is kept as `CLUSTER/NAMESPACE`.
+pub(super) fn of_place(place: &str) -> (Option<&str>, &str) {
+    place.split_once('/').map_or((None, place), |(cluster, namespace)| (Some(cluster), namespace))
 }
 
 /// An object of another namespace: kind, namespace and name.
@@ -89,7 +107,8 @@ impl Notifier {
         let is_own =
             |namespace: &Option<String>| namespace.as_ref().is_none_or(|one| *one == alert.namespace);
         let counts = |source: &roadstead_api::CrossNamespaceObjectReference| {
-            source.match_labels.is_empty() && source.cluster_selector.is_none() && is_own(&source.namespace)
+            let of_own = source.cluster.is_none() && is_own(&source.namespace);
+            source.match_labels.is_empty() && source.cluster_selector.is_none() && of_own
         };
         let mut pass = Pass {
             alert,
@@ -201,7 +220,10 @@ impl Pass<'_> {
             hears = false;
             let (kind, namespace, name) = about;
             let first = &incident.first.involved_object;
-            if (&first.kind, &first.namespace, &first.name) != (kind, namespace, name) {
+            // Of a cluster's, one that has the same names in another cluster's counts for it, which tells too little and not too much.
+            let is_first = (first.kind.as_str(), first.namespace.as_str(), first.name.as_str())
+                == (kind, of_place(namespace).1, name);
+            if !is_first {
                 tx.forget_member(id, [kind, namespace, name], &key(id), now).await?;
                 continue;
             }
@@ -252,7 +274,8 @@ async fn silenced(tx: &mut Tx, id: IncidentId, gathering: &Gathering) -> Result<
     loop {
         let members = tx.failing_members(id, after.as_ref(), MEMBERS).await?;
         for member in &members {
-            let (kind, namespace, name) = &member.object;
+            let (kind, place, name) = &member.object;
+            let (_, namespace) = of_place(place);
             let (cluster, labels) = (member.cluster.as_deref(), &member.labels);
             let object = SilencedObject { kind, namespace, name, cluster, labels };
             let Some(place) = gathering.keeps(object) else { return Ok(None) };

@@ -99,6 +99,7 @@ pub(super) fn sample(now: Timestamp) -> Event {
         ]),
         reporting_controller: String::new(),
         reporting_instance: String::new(),
+        relayed_from: None,
         incident: None,
         rollout: None,
     }

@@ -454,6 +454,16 @@ impl Notifier {
             return Ok(found);
         }
         for (index, source) in stored.decode::<Alert>()?.spec.event_sources.iter().enumerate() {
+            if let Some(cluster) = &source.cluster {
+                // Of those that it does not name, it is told of those that it may be.
+                if cluster != "*"
+                    && let Err(why) = self.access.may_hear_of_cluster(stored, cluster).await?
+                {
+                    let why = format!("spec.eventSources[{index}]: the Alert {why}");
+                    return Ok(Err((Reason::AccessDenied, why)));
+                }
+                continue;
+            }
             let namespace = source.namespace.as_deref().unwrap_or(&stored.namespace);
             if let Err(why) = self.access.may_use_in(stored, namespace).await? {
                 let why = format!(

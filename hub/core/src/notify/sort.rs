@@ -13,12 +13,15 @@ use serde_json::json;
 
 use crate::HubError;
 use crate::notify::gather::{Gathering, InForce, ToGather, about, in_force};
-use crate::notify::incidents::Heard;
+use crate::notify::incidents::{Heard, of_place};
 use crate::notify::selected::Selected;
 use crate::notify::{LOGGER, Notifier};
 
-/// Events that are sorted in one unit of work: each of 30 KiB at most, and held three times while that is done, which makes 9 MiB.
+/// Events that are sorted in one unit of work: each of 30 KiB at most, and held three times while that is done, which makes 10 MiB
+/// with those of clusters.
 const BATCH: i64 = 100;
+/// Events of clusters that are sorted with a full batch of the hub's own.
+const RELAYED: i64 = 10;
 /// The same news again within so long is none, as in Flux.
 pub(super) const AGAIN: Duration = Duration::from_secs(300);
 
@@ -77,10 +80,18 @@ impl Notifier {
     pub async fn sort(&self) -> Result<bool, HubError> {
         let now = self.clock.now();
         let mut tx = self.store.begin().await?;
-        let news = Arc::new(tx.take_news(BATCH).await?);
+        let Some(mut news) = tx.take_news(BATCH).await? else { return Ok(false) };
+        let is_full = |count: usize, most: i64| i64::try_from(count).is_ok_and(|count| count == most);
+        let mut has_more = is_full(news.len(), BATCH);
+        // However much news there is of the hub's own, that of clusters comes to its turn.
+        let room = if has_more { RELAYED } else { BATCH - i64::try_from(news.len()).unwrap_or(BATCH) };
+        let relayed = tx.take_relayed(room).await?;
+        has_more |= is_full(relayed.len(), room);
+        news.extend(relayed);
         if news.is_empty() {
             return Ok(false);
         }
+        let news = Arc::new(news);
         let events: Arc<Vec<Option<Event>>> = Arc::new(news.iter().map(read).collect());
         let mut listening: BTreeMap<ResourceUid, Vec<usize>> = BTreeMap::new();
         for (index, one) in news.iter().enumerate() {
@@ -96,9 +107,8 @@ impl Notifier {
             }
         }
         tx.enqueue(Queue::Alert, &woken).await?;
-        let is_full = i64::try_from(batch.news.len()).is_ok_and(|count| count == BATCH);
         tx.commit().await?;
-        Ok(is_full)
+        Ok(has_more)
     }
 
     /// Sorts what an Alert hears: into what it sends, or its incidents. True where that changed anything.
@@ -157,7 +167,7 @@ impl Notifier {
         let (news, Some(event)) = (&batch.news[index], &batch.events[index]) else { return Ok(()) };
         let (uid, groups, cluster) = (to.alert.uid, to.spec.group.is_some(), news.cluster.as_deref());
         let condition = news.condition.as_deref();
-        let of_condition = condition.map(|condition| Heard { event, cluster, condition });
+        let of_condition = condition.map(|condition| Heard::of(event, cluster, condition));
         let recovery = of_condition.as_ref().filter(|_| event.is_recovery());
         let mut was_kept = false;
         if let Some(one) = recovery.filter(|_| to.gathering.has_some) {
@@ -202,7 +212,7 @@ impl Notifier {
     }
 
     /// Whether an Alert may be told of an object: one of its own namespace, or one that its writer may get or a grant names, which is asked
-    /// once for each object.
+    /// once for each object; or of what a cluster's Flux tells, which is asked once for each cluster.
     pub(super) async fn may_hear(
         &self,
         alert: &Stored,
@@ -210,19 +220,26 @@ impl Notifier {
         known: &mut Known,
     ) -> Result<bool, HubError> {
         let object = &event.involved_object;
-        if object.namespace == alert.namespace {
+        let of_cluster = event.relayed_from.as_deref();
+        if of_cluster.is_none() && object.namespace == alert.namespace {
             return Ok(true);
         }
-        let key = (alert.uid, format!("{}/{}/{}", object.kind, object.namespace, object.name));
+        let key = match of_cluster {
+            Some(cluster) => (alert.uid, cluster.to_owned()),
+            None => (alert.uid, format!("{}/{}/{}", object.kind, object.namespace, object.name)),
+        };
         if let Some(may) = known.get(&key) {
             return Ok(*may);
         }
-        let may = self.may_be_told_of(alert, &object.kind, &object.namespace, &object.name).await?;
+        let may = match of_cluster {
+            Some(cluster) => self.access.may_hear_of_cluster(alert, cluster).await?.is_ok(),
+            None => self.may_be_told_of(alert, &object.kind, &object.namespace, &object.name).await?,
+        };
         known.insert(key, may);
         Ok(may)
     }
 
-    /// Whether an Alert may be told of an object of another namespace.
+    /// Whether an Alert may be told of an object of another namespace, or of a cluster's.
     pub(super) async fn may_be_told_of(
         &self,
         alert: &Stored,
@@ -230,6 +247,9 @@ impl Notifier {
         namespace: &str,
         name: &str,
     ) -> Result<bool, HubError> {
+        if let (Some(cluster), _) = of_place(namespace) {
+            return Ok(self.access.may_hear_of_cluster(alert, cluster).await?.is_ok());
+        }
         let Some(kind) = KindId::named(kind) else { return Ok(false) };
         // Whether it is still there says nothing.
         let about = Stored::new(kind, namespace, name, self.clock.now(), json!({}));

@@ -37,13 +37,13 @@ const NAME: usize = 200;
 /// Events that are dropped in one unit of work.
 const BATCH: i64 = 500;
 
-/// Notes what the Ready condition says now, where that is news. Progress is none: it would be half of all events. Gives whether it was
-/// not said before, as far as Events are kept.
+/// Notes what the Ready condition says now, where that is news. Progress is none: it would be half of all events. An object that `waits`
+/// for another one does not fail by not being Ready. Gives whether it was not said before, as far as Events are kept.
 pub(crate) async fn on_ready(
     tx: &mut Tx,
     about: &Stored,
-    before: &[Condition],
-    after: &[Condition],
+    (before, after): (&[Condition], &[Condition]),
+    waits: bool,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
     let Some(is) = ready(after) else { return Ok(false) };
@@ -53,7 +53,7 @@ pub(crate) async fn on_ready(
         return Ok(false);
     }
     // As in Flux: whoever waits for others is not what is wrong.
-    let waits = is_waiting(about.kind, &is.reason);
+    let waits = waits || is_waiting(about.kind, &is.reason);
     let type_ = if is.status == ConditionStatus::False && !waits { WARNING } else { "Normal" };
     // What nobody knows neither fails nor is over.
     let condition = Some(READY).filter(|_| is.status != ConditionStatus::Unknown);
@@ -279,6 +279,7 @@ fn news(about: &Stored, severity: Level, reason: &str, message: &str, now: Times
         metadata,
         reporting_controller: COMPONENT.to_owned(),
         reporting_instance: String::new(),
+        relayed_from: None,
         incident: None,
         rollout: None,
     };

@@ -33,10 +33,12 @@ pub(crate) trait HasStatus: Typed {
     }
 }
 
-/// In which words it is told that an object is Ready.
+/// How it is told what Ready says, where that is not told as it stands there.
 pub(crate) enum News {
     /// In none.
     Nothing,
+    /// As what waits for something else, which is what is wrong: no failure of this object.
+    Waiting,
     /// By this reason, and this message.
     Ready(Reason, String),
 }
@@ -79,11 +81,14 @@ pub(crate) async fn write_telling<K: HasStatus>(
     managers::set_status(stored, &status, now)?;
     tx.put(stored.clone()).await?;
     let is_news = match telling(&before, &status) {
-        None => events::on_ready(tx, stored, K::conditions(&before), K::conditions(&status), now).await?,
         Some(News::Nothing) => false,
         Some(News::Ready(reason, message)) => {
             let told = ("Normal", reason.as_str(), message.as_str());
             events::note_condition(tx, stored, Some(READY), told, now).await?
+        }
+        telling => {
+            let (before, after) = (K::conditions(&before), K::conditions(&status));
+            events::on_ready(tx, stored, (before, after), telling.is_some(), now).await?
         }
     };
     let whom = K::concerned(&before, &status, stored.generation);

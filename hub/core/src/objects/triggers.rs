@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use roadstead_api::{
     AgentRemoval, Alert, AnyApplierStatus, ChildRule, Cluster, ClusterDeletionPolicy, ClusterStatus,
-    ConditionStatus, KindId, ObjectMeta, PipelineRole, ReferenceGrant, Severity, reconcile_requested,
+    ConditionStatus, KindId, ObjectMeta, PipelineRole, ReferenceGrant, reconcile_requested,
 };
-use roadstead_hub_store::{AlertSource, Store, StoreError, Stored, Tx};
+use roadstead_hub_store::{AlertSource, RelayedSource, Store, StoreError, Stored, Tx};
 use roadstead_model::{ClusterUid, Queue, Reason, ResourceUid};
 use serde_json::Value;
 
@@ -292,14 +292,18 @@ pub(crate) async fn wake_alerts(tx: &mut Tx, provider: &Stored) -> Result<(), St
 pub(crate) async fn listen(tx: &mut Tx, alert: &Stored) -> Result<(), StoreError> {
     let spec = alert.decode::<Alert>()?.spec;
     let is_deaf = spec.suspend || alert.deletion_timestamp.is_some();
-    let sources = spec.event_sources.into_iter().filter(|_| !is_deaf).map(|source| AlertSource {
-        kind: source.kind.as_str().to_owned(),
-        namespace: source.namespace.unwrap_or_else(|| alert.namespace.clone()),
-        name: source.name,
-    });
-    let sources: Vec<AlertSource> = sources.collect();
     // What is told as incidents has an end, whatever the lowest severity is.
-    let only_errors = spec.event_severity == Some(Severity::Error) && spec.group.is_none();
+    let only_errors = spec.is_for_errors() && spec.group.is_none();
+    let (mut sources, mut relayed) = (Vec::new(), Vec::new());
+    for source in spec.event_sources.into_iter().filter(|_| !is_deaf) {
+        let (kind, name) = (source.kind.as_str().to_owned(), source.name);
+        let namespace = source.namespace.unwrap_or_else(|| alert.namespace.clone());
+        match source.cluster {
+            None => sources.push(AlertSource { kind, namespace, name }),
+            Some(cluster) => relayed.push(RelayedSource { cluster, kind, namespace, name }),
+        }
+    }
+    tx.listen_to_clusters(alert.uid, &relayed, only_errors).await?;
     tx.listen(alert.uid, &sources, only_errors).await
 }
 

@@ -294,6 +294,7 @@ mod tests {
         let told = |before: &SourceStatus, after: &SourceStatus| {
             news(before, after, Some("for commit".to_owned())).map(|news| match news {
                 News::Nothing => String::new(),
+                News::Waiting => panic!("no source waits"),
                 News::Ready(reason, message) => format!("{reason:?} {message}"),
             })
         };

@@ -7,6 +7,7 @@ mod clouds;
 mod forward;
 mod git;
 mod incidents;
+mod relayed;
 mod rollouts;
 mod selectors;
 mod silences;
@@ -30,7 +31,7 @@ use roadstead_tests::eventually;
 use roadstead_tests::sink::{Answer, Sink};
 use serde_json::{Value, json};
 
-use crate::support::{FLEET, Site, kustomization};
+use crate::support::{FLEET, Site, git_repository, kustomization};
 
 const NOTIFICATION: &str = "notification.toolkit.fluxcd.io/v1beta3";
 const CANARY: &str = "c4n4ry-th4t-n0b0dy-t3lls";
@@ -192,6 +193,29 @@ async fn what_happens_to_a_kustomization_is_told_in_the_form_of_flux() -> Result
     site.process("apps", "web").await?;
     alerted.pass().await?;
     ensure!(alerted.sink.got().len() == 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn whoever_waits_for_a_source_that_fails_is_not_what_fails() -> Result<()> {
+    let alerted = Alerted::new("generic").await?;
+    let site = &alerted.site;
+    site.cluster("edge-1", json!([{ "namespace": "apps", "agentRights": true }])).await?;
+    let object = kustomization("apps", "web", "./web", json!({ "clusterRef": { "name": "edge-1" } }));
+    site.apply(object).await?;
+    let told = async || {
+        let (reason, message) = site.process("apps", "web").await?;
+        ensure!(reason == "ArtifactFailed", "{reason}: {message}");
+        alerted.pass().await?;
+        let got = alerted.sink.got();
+        let last = got.last().map(|(_, event)| event.clone()).unwrap_or_default();
+        ensure!(last["message"] == message.as_str(), "{message}: {last}");
+        Ok(last["severity"].clone())
+    };
+    // Of what is not there, nothing else tells.
+    ensure!(told().await? == "error");
+    site.apply(git_repository("apps", "fleet", "https://git.example.com/fleet.git")).await?;
+    ensure!(told().await? == "info");
     Ok(())
 }
 

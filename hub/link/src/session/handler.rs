@@ -12,7 +12,7 @@ use roadstead_proto::limits::{MAX_PEM_BYTES, bounded};
 use roadstead_proto::v1::{self, Certificate, Refused, agent_message, hub_message};
 use roadstead_proto::{
     AgentState, Backlog, ConvertError, Correction, DriftReport, Finished, HealthReport, InventoryAck,
-    InventoryIntent, OwnedByAnother, Progress, Tended,
+    InventoryIntent, OwnedByAnother, Progress, RelayedEvent, Tended,
 };
 use tonic::Status;
 
@@ -133,6 +133,13 @@ impl Handler {
             Some(Body::KeysChanged(changed)) => match roadstead_proto::convert::key("key", changed.key) {
                 Ok(key) => silence(self.hub.delivery.keys_changed(&self.session, &key).await),
                 Err(error) => self.not_understood(None, "keys_changed", &error),
+            },
+            Some(Body::RelayedEvents(events)) => match RelayedEvent::all(events) {
+                Ok(events) => {
+                    let events = events.into_iter().map(convert::relayed).collect();
+                    silence(self.hub.notify.relay(&self.session, events).await)
+                }
+                Err(error) => self.not_understood(None, "relayed_events", &error),
             },
             Some(Body::AgentState(state)) => match AgentState::try_from(state) {
                 Ok(state) => {

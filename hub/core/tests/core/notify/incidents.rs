@@ -413,7 +413,7 @@ async fn causes_beyond_those_that_may_be_open_are_counted_and_one_sorts_at_a_tim
         grouped.happens(number..=number, "error", &format!("cause {}", letters(number))).await?;
     }
     let mut another = site.store.begin().await?;
-    ensure!(another.take_news(1).await?.len() == 1);
+    ensure!(another.take_news(1).await?.is_some_and(|news| news.len() == 1));
     ensure!(!grouped.0.hub.notify.sort().await? && count(site, "SELECT count(*) FROM incident").await? == 0);
     drop(another);
     eventually("all are sorted", Duration::from_secs(30), || async {

@@ -1,0 +1,289 @@
+//! Events that controllers of Flux in clusters tell: for which Alerts they are, and what becomes of them.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result, ensure};
+use jiff::Timestamp;
+use roadstead_api::KindId;
+use roadstead_hub_core::clusters::pki::AgentIdentity;
+use roadstead_hub_core::clusters::{Greeting, Session};
+use roadstead_hub_core::notify::RelayedEvent;
+use roadstead_model::{Capabilities, ClusterUid, KubeSystemUid, ObjectRef};
+use roadstead_tests::eventually;
+use serde_json::{Value, json};
+
+use super::{Alerted, alert, count, happens, pass, provider};
+use crate::support::FLEET;
+
+/// A Cluster, and a session of its agent.
+async fn session(alerted: &Alerted, name: &str, spec: Value) -> Result<Session> {
+    let site = &alerted.site;
+    let cluster =
+        json!({ "apiVersion": FLEET, "kind": "Cluster", "metadata": { "name": name }, "spec": spec });
+    let made = site.apply(cluster).await?;
+    let cluster: ClusterUid = made["metadata"]["uid"].as_str().context("a uid")?.parse()?;
+    let identity = AgentIdentity { cluster, public_key: vec![1], expires: Timestamp::MAX };
+    let (kube_system, now) = (KubeSystemUid::random(), alerted.hub.now());
+    let mut tx = site.store.begin().await?;
+    tx.identify_cluster(cluster, kube_system, now).await?;
+    tx.set_agent_key(cluster, &identity.public_key, now).await?;
+    tx.commit().await?;
+    let greeting = Greeting {
+        agent_version: "0.1.0".to_owned(),
+        kubernetes_version: "v1.36.0".to_owned(),
+        kube_system_uid: kube_system.to_string(),
+        image: None,
+        upgrade: None,
+        clock: None,
+        capabilities: Capabilities::of_this_agent(),
+        seen: Vec::new(),
+    };
+    Ok(alerted.hub.sessions.begin(&identity, &greeting).await?.session)
+}
+
+fn event(name: &str, message: &str, is_error: bool) -> RelayedEvent {
+    let text = |text: &str| text.to_owned();
+    let reason = if is_error { "BuildFailed" } else { "ReconciliationSucceeded" };
+    RelayedEvent {
+        object: ObjectRef {
+            group: text("kustomize.toolkit.fluxcd.io"),
+            version: text("v1"),
+            kind: text("Kustomization"),
+            namespace: text("apps"),
+            name: text(name),
+        },
+        uid: text("7"),
+        is_error,
+        timestamp: text("2026-01-01T00:00:00Z"),
+        message: text(message),
+        reason: text(reason),
+        reporting_controller: text("kustomize-controller"),
+        reporting_instance: String::new(),
+        metadata: BTreeMap::from([(text("event.toolkit.fluxcd.io/change_request"), text("7"))]),
+    }
+}
+
+fn of_clusters(cluster: &str) -> Value {
+    json!({ "kind": "Kustomization", "name": "*", "cluster": cluster })
+}
+
+#[tokio::test]
+async fn they_are_for_sources_that_name_the_cluster_and_no_others() -> Result<()> {
+    let alerted = Alerted::new("generic").await?;
+    let site = &alerted.site;
+    let [one, two] =
+        [session(&alerted, "edge-1", json!({})).await?, session(&alerted, "edge-2", json!({})).await?];
+    let fails = async || {
+        for session in [&one, &two] {
+            alerted
+                .hub
+                .notify
+                .relay(session, vec![event("web", &format!("on {}", session.name), true)])
+                .await?;
+        }
+        anyhow::Ok(())
+    };
+    fails().await?;
+    alerted.pass().await?;
+    ensure!(alerted.sink.messages().is_empty(), "{:?}", alerted.sink.messages());
+    ensure!(count(site, "SELECT count(*) FROM relayed_news").await? == 0, "what nobody hears is kept");
+    site.apply(alert("apps", json!({ "eventSources": [of_clusters("edge-1")] }))).await?;
+    fails().await?;
+    happens(site, "apps", "web", "of the hub").await?;
+    alerted.pass().await?;
+    let got = alerted.sink.got();
+    ensure!(got.len() == 1, "{got:#?}");
+    let told = &got[0].1;
+    ensure!(told["message"] == "on edge-1" && told["relayedFrom"] == "edge-1", "{told}");
+    ensure!(told["metadata"]["cluster"] == "edge-1", "{told}");
+    ensure!(told["reportingController"] == "kustomize-controller", "{told}");
+    // The same of another cluster is news of its own; of the same one it is none.
+    site.apply(alert("apps", json!({ "eventSources": [of_clusters("*")] }))).await?;
+    for session in [&one, &two, &two] {
+        alerted.hub.notify.relay(session, vec![event("api", "the same", true)]).await?;
+    }
+    alerted.pass().await?;
+    let clusters: Vec<Value> =
+        alerted.sink.got()[1..].iter().map(|(_, event)| event["relayedFrom"].clone()).collect();
+    ensure!(clusters == ["edge-1", "edge-2"], "{clusters:?}");
+    // Of a session that is not the cluster's any more nothing is taken.
+    let again = session_again(&alerted, &two).await?;
+    ensure!(alerted.hub.notify.relay(&two, vec![event("api", "late", true)]).await.is_err());
+    alerted.hub.notify.relay(&again, vec![event("api", "in time", true)]).await?;
+    alerted.pass().await?;
+    ensure!(alerted.sink.messages().last().map(String::as_str) == Some("in time"));
+    Ok(())
+}
+
+/// Another session of a cluster whose agent has one.
+async fn session_again(alerted: &Alerted, before: &Session) -> Result<Session> {
+    let identity = AgentIdentity { cluster: before.cluster, public_key: vec![1], expires: Timestamp::MAX };
+    let mut connection = alerted.site.database.connect().await?;
+    let kube_system: String =
+        sqlx::query_scalar("SELECT kube_system_uid::text FROM cluster_identity WHERE cluster_uid = $1")
+            .bind(before.cluster.0)
+            .fetch_one(&mut connection)
+            .await?;
+    let greeting = Greeting {
+        agent_version: "0.1.0".to_owned(),
+        kubernetes_version: "v1.36.0".to_owned(),
+        kube_system_uid: kube_system,
+        image: None,
+        upgrade: None,
+        clock: None,
+        capabilities: Capabilities::of_this_agent(),
+        seen: Vec::new(),
+    };
+    Ok(alerted.hub.sessions.begin(&identity, &greeting).await?.session)
+}
+
+#[tokio::test]
+async fn an_alert_hears_of_a_cluster_by_its_writers_right_or_as_the_cluster_says() -> Result<()> {
+    let alerted = Alerted::new("generic").await?;
+    let site = &alerted.site;
+    site.namespace("team-a").await?;
+    let edge = session(&alerted, "edge", json!({})).await?;
+    // To deploy to a cluster is another right.
+    let member = site.member("team-a").await?;
+    site.apply_as(&member, provider("team-a", json!({ "type": "generic", "address": alerted.sink.url })))
+        .await?;
+    let all = json!({ "kind": "Kustomization", "name": "*", "namespace": "*", "cluster": "edge" });
+    let of = |more: Value| {
+        let mut sources = vec![all.clone()];
+        sources.extend(more.as_array().cloned().unwrap_or_default());
+        alert("team-a", json!({ "eventSources": sources }))
+    };
+    let tell = async |message: &str| {
+        alerted.hub.notify.relay(&edge, vec![event("web", message, true)]).await?;
+        pass(&alerted.hub, site, "team-a").await?;
+        Ok::<_, anyhow::Error>(alerted.sink.messages())
+    };
+    site.apply_as(&member, of(json!([]))).await?;
+    ensure!(tell("without the right").await?.is_empty());
+    let (reason, message) = site.ready(KindId::Alert, "team-a", "alert").await?;
+    ensure!(
+        reason == "AccessDenied" && message.contains("clusters/events") && message.contains("eventReaders"),
+        "{reason}: {message}"
+    );
+    let readers = |names: Value| json!({ "apiVersion": FLEET, "kind": "Cluster", "metadata": { "name": "edge" }, "spec": { "eventReaders": names } });
+    site.apply(readers(json!(["team-b"]))).await?;
+    ensure!(tell("for another team").await?.is_empty());
+    site.apply(readers(json!(["team-b", "team-a"]))).await?;
+    ensure!(tell("as the cluster says").await? == ["as the cluster says"]);
+    ensure!(site.ready(KindId::Alert, "team-a", "alert").await?.0 == "Succeeded");
+    site.apply(readers(json!([]))).await?;
+    ensure!(tell("not any more").await?.len() == 1);
+    // Somebody with the right writes it; who has it not may not write it again without taking that out.
+    let group = "rbac.authorization.k8s.io";
+    let (version, subjects) =
+        (format!("{group}/v1"), json!([{ "kind": "User", "apiGroup": group, "name": "admin-of-team-a" }]));
+    site.apply(json!({ "apiVersion": version, "kind": "ClusterRole", "metadata": { "name": "reader" }, "rules": [
+        { "apiGroups": ["fleet.roadstead.dev"], "resources": ["clusters/events"], "resourceNames": ["edge"], "verbs": ["get"] }] }))
+        .await?;
+    site.apply(
+        json!({ "apiVersion": version, "kind": "ClusterRoleBinding", "metadata": { "name": "reader" },
+        "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": "reader" }, "subjects": subjects }),
+    )
+    .await?;
+    eventually("the right is known", std::time::Duration::from_secs(10), async || {
+        Ok(member.authorize("get", KindId::Cluster.get(), "events", "", "edge")?)
+    })
+    .await?;
+    let more = json!([{ "kind": "Kustomization", "name": "other" }]);
+    site.apply_as(&member, of(more)).await?;
+    ensure!(tell("by the writer's right").await?.len() == 2, "{:?}", alerted.sink.messages());
+    Ok(())
+}
+
+#[tokio::test]
+async fn they_make_no_status_and_no_comment() -> Result<()> {
+    for type_ in ["github", "giteapullrequestcomment", "gitlabmergerequestcomment"] {
+        let alerted = Alerted::new("generic").await?;
+        let site = &alerted.site;
+        let edge = session(&alerted, "edge-1", json!({})).await?;
+        let address = format!("{}/o/r", alerted.sink.url);
+        site.apply(provider("apps", json!({ "type": type_, "address": address }))).await?;
+        site.apply(alert("apps", json!({ "eventSources": [of_clusters("*")] }))).await?;
+        alerted.hub.notify.relay(&edge, vec![event("web", "it fails", true)]).await?;
+        alerted.pass().await?;
+        ensure!(count(site, "SELECT count(*) FROM relayed_news").await? == 0, "{type_}: not sorted");
+        ensure!(alerted.sink.posts().is_empty(), "{type_}: {:?}", alerted.sink.got());
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn one_cause_on_many_clusters_is_one_incident_that_ends() -> Result<()> {
+    let alerted = Alerted::new("generic").await?;
+    let site = &alerted.site;
+    let mut sessions = Vec::new();
+    for number in 1..=5 {
+        sessions.push(session(&alerted, &format!("edge-{number}"), json!({})).await?);
+    }
+    let spec = json!({ "eventSources": [of_clusters("*"), { "kind": "Kustomization", "name": "*" }],
+        "group": { "wait": "30s" } });
+    site.apply(alert("apps", spec)).await?;
+    let tell = async |numbers: std::ops::Range<usize>, message: &str, is_error: bool| {
+        for session in &sessions[numbers] {
+            let message = message.replace('%', &session.name);
+            alerted.hub.notify.relay(session, vec![event("web", &message, is_error)]).await?;
+        }
+        anyhow::Ok(())
+    };
+    tell(0..4, "cannot reach db.%.example: no route after 3.2s", true).await?;
+    ensure!(alerted.at(1).await?.is_empty());
+    let told = alerted.at(31).await?;
+    ensure!(
+        told.len() == 1 && told[0].starts_with("Fails on 4 clusters for one cause.\ncannot reach"),
+        "{told:?}"
+    );
+    ensure!(told[0].contains("edge-1, edge-2, edge-3, edge-4"), "{told:?}");
+    // What is on its way ends nothing.
+    let under_way = RelayedEvent { reason: "Progressing".to_owned(), ..event("web", "applied", false) };
+    alerted.hub.notify.relay(&sessions[0], vec![under_way]).await?;
+    alerted.at(32).await?;
+    tell(0..3, "Reconciliation finished", false).await?;
+    alerted.at(40).await?;
+    // The last of them is not heard of again: its Cluster goes.
+    let deleted = site.delete(KindId::Cluster, "", "edge-4").await;
+    ensure!(deleted.is_ok(), "{deleted:?}");
+    sqlx::query("DELETE FROM resource WHERE kind = 'Cluster' AND name = 'edge-4'")
+        .execute(&mut site.database.connect().await?)
+        .await?;
+    alerted.at(41).await?;
+    let told = alerted.at(80).await?;
+    ensure!(told.last().is_some_and(|last| last.starts_with("Resolved after ")), "{told:?}");
+    let open = count(site, "SELECT count(*) FROM incident WHERE ended_at IS NULL").await?;
+    ensure!(open == 0, "{open} are open");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_cluster_that_tells_without_end_has_bounded_room_and_keeps_no_other_out() -> Result<()> {
+    let alerted = Alerted::new("generic").await?;
+    let site = &alerted.site;
+    let [loud, quiet] =
+        [session(&alerted, "loud", json!({})).await?, session(&alerted, "quiet", json!({})).await?];
+    site.apply(alert(
+        "apps",
+        json!({ "eventSources": [of_clusters("*"), { "kind": "Kustomization", "name": "*" }] }),
+    ))
+    .await?;
+    for batch in 0..25 {
+        let events =
+            (0..50).map(|number| event(&format!("web-{batch}-{number}"), "it fails", true)).collect();
+        alerted.hub.notify.relay(&loud, events).await?;
+    }
+    let waiting = count(site, "SELECT count(*) FROM relayed_news").await?;
+    ensure!(waiting == 1_000, "{waiting} wait");
+    alerted.hub.notify.relay(&quiet, vec![event("web", "quiet fails", true)]).await?;
+    happens(site, "apps", "web", "of the hub").await?;
+    // The hub's own is not behind them.
+    alerted.hub.notify.sort().await?;
+    let own = count(site, "SELECT count(*) FROM delivery WHERE event ->> 'message' = 'of the hub'").await?;
+    ensure!(own == 1, "it waits for what a cluster tells");
+    while alerted.hub.notify.sort().await? {}
+    let quiet = count(site, "SELECT count(*) FROM relayed_news WHERE cluster = 'quiet'").await?;
+    ensure!(quiet == 0, "it was left out");
+    Ok(())
+}

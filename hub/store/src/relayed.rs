@@ -1,0 +1,179 @@
+//! Events that controllers of Flux in clusters tell, and that Alerts listen to: kept apart from the hub's own, and sorted with them.
+
+use roadstead_api::KindId;
+use roadstead_model::{ResourceUid, Topic};
+use serde_json::Value;
+use sqlx::types::Json;
+use uuid::Uuid;
+
+use crate::news::MOST_WAITING;
+use crate::{Store, StoreError, Tx, WaitingNews};
+
+/// What an Alert listens to of clusters.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RelayedSource {
+    /// The Cluster; `*` for all.
+    pub cluster: String,
+    /// The kind.
+    pub kind: String,
+    /// The namespace there; `*` for all.
+    pub namespace: String,
+    /// The name; `*` for all.
+    pub name: String,
+}
+
+/// An event of a cluster.
+#[derive(Debug, Clone)]
+pub struct RelayedItem {
+    /// The object's kind.
+    pub kind: String,
+    /// Its namespace there.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Whether it tells of a failure.
+    pub is_error: bool,
+    /// The condition that says so, or that it is over; none where it is about something else.
+    pub condition: Option<&'static str>,
+    /// The event.
+    pub event: Value,
+}
+
+/// What became of events of a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RelayedCount {
+    /// Somebody listens to them.
+    pub heard: u64,
+    /// Of these there was no room for so many: too many of the cluster wait to be sorted.
+    pub left_out: u64,
+}
+
+type Row = (i64, String, Value, Option<String>, Vec<Uuid>);
+
+impl Store {
+    /// Whether a Cluster lets Alerts of a namespace be told of what is relayed from it, whoever wrote them.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn reads_events_of(&self, namespace: &str, cluster: &str) -> Result<bool, StoreError> {
+        sqlx::query_scalar(
+            "SELECT EXISTS (SELECT FROM resource WHERE api_group = $1 AND kind = $2 AND namespace = '' AND name = $3
+                            AND object #> '{spec,eventReaders}' ?| ARRAY[$4, '*'])",
+        )
+        .bind(KindId::Cluster.get().group())
+        .bind(KindId::Cluster.get().kind)
+        .bind(cluster)
+        .bind(namespace)
+        .fetch_one(&self.pool)
+        .await
+        .map_err(StoreError::query("look who may be told of a cluster's events"))
+    }
+}
+
+impl Tx {
+    /// Notes what an Alert listens to of clusters, in the place of what it did.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn listen_to_clusters(
+        &mut self,
+        alert: ResourceUid,
+        sources: &[RelayedSource],
+        only_errors: bool,
+    ) -> Result<(), StoreError> {
+        let what = "note what an Alert listens to of clusters";
+        let texts =
+            |of: fn(&RelayedSource) -> &str| sources.iter().map(of).map(str::to_owned).collect::<Vec<_>>();
+        sqlx::query(
+            "WITH wanted AS (SELECT DISTINCT * FROM unnest($2::text[], $3::text[], $4::text[], $5::text[])
+                                 AS wanted (cluster, kind, namespace, name)),
+                  gone AS (DELETE FROM alert_relayed_source WHERE alert = $1
+                               AND (cluster, kind, namespace, name) NOT IN (SELECT * FROM wanted))
+             INSERT INTO alert_relayed_source (alert, cluster, kind, namespace, name, only_errors)
+             SELECT $1::uuid, cluster, kind, namespace, name, $6::boolean FROM wanted
+             ON CONFLICT (alert, cluster, kind, namespace, name) DO UPDATE SET only_errors = excluded.only_errors",
+        )
+        .bind(alert.0)
+        .bind(texts(|one| &one.cluster))
+        .bind(texts(|one| &one.kind))
+        .bind(texts(|one| &one.namespace))
+        .bind(texts(|one| &one.name))
+        .bind(only_errors)
+        .execute(self.written().await?)
+        .await
+        .map_err(StoreError::query(what))?;
+        Ok(())
+    }
+
+    /// Writes events of a cluster for those who listen to them, as long as there is room; it leaves nothing behind of those that nobody
+    /// listens to.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn relay(&mut self, cluster: &str, events: &[RelayedItem]) -> Result<RelayedCount, StoreError> {
+        let texts =
+            |of: fn(&RelayedItem) -> &str| events.iter().map(of).map(str::to_owned).collect::<Vec<_>>();
+        let (heard, kept): (i64, i64) = sqlx::query_as(
+            "WITH heard AS (SELECT * FROM unnest($2::text[], $3::text[], $4::text[], $5::boolean[], $6::jsonb[], $7::text[])
+                                WITH ORDINALITY AS told (kind, namespace, name, is_error, event, condition, place)
+                            WHERE EXISTS (SELECT FROM alert_relayed_source AS source
+                                          WHERE source.kind = told.kind AND source.cluster IN ($1, '*')
+                                            AND source.namespace IN (told.namespace, '*') AND source.name IN (told.name, '*')
+                                            AND (told.is_error OR NOT source.only_errors))),
+                  waiting AS (SELECT count(*) AS count FROM (SELECT FROM relayed_news WHERE cluster = $1 LIMIT $8) AS waiting),
+                  kept AS (INSERT INTO relayed_news (cluster, event, condition)
+                           SELECT $1, event, condition FROM heard
+                           ORDER BY place LIMIT (SELECT greatest($8 - count, 0) FROM waiting) RETURNING id)
+             SELECT (SELECT count(*) FROM heard), (SELECT count(*) FROM kept)",
+        )
+        .bind(cluster)
+        .bind(texts(|one| &one.kind))
+        .bind(texts(|one| &one.namespace))
+        .bind(texts(|one| &one.name))
+        .bind(events.iter().map(|one| one.is_error).collect::<Vec<_>>())
+        .bind(events.iter().map(|one| Json(&one.event)).collect::<Vec<_>>())
+        .bind(events.iter().map(|one| one.condition).collect::<Vec<_>>())
+        .bind(MOST_WAITING)
+        .fetch_one(self.written().await?)
+        .await
+        .map_err(StoreError::query("write events of a cluster"))?;
+        if kept > 0 {
+            self.wake(Topic::News);
+        }
+        let count = |count: i64| u64::try_from(count).unwrap_or_default();
+        Ok(RelayedCount { heard: count(heard), left_out: count(heard - kept) })
+    }
+
+    /// Takes the oldest events of clusters that wait to be sorted, as [`Tx::take_news`] does, which holds who sorts.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn take_relayed(&mut self, most: i64) -> Result<Vec<WaitingNews>, StoreError> {
+        let rows: Vec<Row> = sqlx::query_as(
+            "WITH taken AS (DELETE FROM relayed_news
+                            WHERE id IN (SELECT id FROM relayed_news ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED)
+                            RETURNING id, cluster, event, condition)
+             SELECT id, cluster, event, condition,
+                    ARRAY(SELECT DISTINCT alert FROM alert_relayed_source AS source
+                          WHERE source.kind = taken.event #>> '{involvedObject,kind}' AND source.cluster IN (taken.cluster, '*')
+                            AND source.namespace IN (taken.event #>> '{involvedObject,namespace}', '*')
+                            AND source.name IN (taken.event #>> '{involvedObject,name}', '*')
+                            AND (taken.event ->> 'severity' = 'error' OR NOT source.only_errors))
+             FROM taken ORDER BY id",
+        )
+        .bind(most)
+        .fetch_all(self.written().await?)
+        .await
+        .map_err(StoreError::query("take events of clusters"))?;
+        let read = |(id, cluster, event, condition, alerts): Row| WaitingNews {
+            id,
+            event,
+            labels: std::collections::BTreeMap::new(),
+            cluster: Some(cluster),
+            condition,
+            alerts: alerts.into_iter().map(ResourceUid).collect(),
+            trace: None,
+        };
+        Ok(rows.into_iter().map(read).collect())
+    }
+}
