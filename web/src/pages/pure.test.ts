@@ -217,6 +217,32 @@ describe('stages', () => {
       history: told,
     });
     expect(shown.find((stage) => stage.id === 'apply')?.detail).toBe('1 apply: 0 objects so far');
+    // Waiting between two groups, of which neither was pruned.
+    told.underWay = { ...told.underWay, step: 1, label: 'wait', stage: 'wait' };
+    expect(of(object, told)).toBe('ok ok ok ok ok ok unknown progressing');
+  });
+
+  test('say no more than what an agent tells', () => {
+    const details = (timings: unknown[]) =>
+      stages({
+        object: applier('ReconciliationSucceeded', 'True'),
+        sources: SOURCES,
+        cluster: cluster('edge'),
+        clusterName: 'edge',
+        history: history('ReconciliationSucceeded', { timings }),
+      })
+        .slice(3)
+        .map((stage) => stage.detail);
+    const done = ['finish', 'validate', 'apply'].map((stage, step) => ({ step, stage, micros: 10 }));
+    const nothing = ['nothing to do', 'not waited for'];
+    // Whether anything was decrypted or substituted is not told.
+    expect(details(done)).toEqual([
+      'objects ready',
+      'accepted by the API server',
+      'written what differed',
+      ...nothing,
+    ]);
+    expect(details([])).toEqual(['nothing to do', 'nothing to do', 'nothing to do', ...nothing]);
   });
 
   test('begin with each source', () => {

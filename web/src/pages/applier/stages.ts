@@ -22,9 +22,12 @@ export interface StageView {
   to?: string;
 }
 
-/** The stages that an agent carries out, in their order, and the reason that each fails with. */
+/**
+ * The stages that an agent carries out, in their order, and the reason that each fails with. What is said of one that is done is no
+ * more than what an agent tells: not whether there was something to decrypt or to substitute, for instance.
+ */
 const AGENT_STAGES = [
-  { id: 'finish', title: 'Finish', reason: 'BuildFailed', done: 'nothing to decrypt or substitute' },
+  { id: 'finish', title: 'Finish', reason: 'BuildFailed', done: 'objects ready' },
   { id: 'validate', title: 'Validate', reason: 'ValidationFailed', done: 'accepted by the API server' },
   { id: 'apply', title: 'Apply', reason: 'ReconciliationFailed', done: 'written what differed' },
   { id: 'prune', title: 'Prune', reason: 'PruneFailed', done: 'deleted what left' },
@@ -202,6 +205,8 @@ function underWayStage({ id, title, done }: AgentStage, current: UnderWay): Stag
   const here = order.indexOf(current.stage);
   const index = order.indexOf(id);
   const view = { id, title };
+  // A step may wait before anything is pruned, and a dispatch may prune nothing: which steps there were is told at the end.
+  if (index < here && id === 'prune') return { ...view, state: 'unknown', detail: 'not told yet' };
   if (index < here) return { ...view, state: 'ok', detail: done };
   if (index > here) return { ...view, state: 'waiting', detail: 'to come' };
   const what = id === 'apply' ? `${current.results.length} objects so far` : 'under way';
