@@ -11,7 +11,7 @@ mod source;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
 use facts::{Facts, Package};
 
@@ -131,7 +131,10 @@ const SIMULATED: &[&str] = &["tests/src/link.rs", "tests/src/bin/bench/fleet/*"]
 /// Checks the workspace at `root` and lists every violation.
 pub(crate) fn run(root: &Path) -> Result<()> {
     let facts = facts::gather(root)?;
-    let violations = check(&facts);
+    let mut violations = check(&facts);
+    let told = root.join("ARCHITECTURE.md");
+    let told = std::fs::read_to_string(&told).with_context(|| format!("read {}", told.display()))?;
+    violations.extend(is_told(&told));
     for violation in &violations {
         eprintln!("error: {violation}");
     }
@@ -252,6 +255,20 @@ fn layers(facts: &Facts, violations: &mut Vec<String>) {
             }
         }
     }
+}
+
+/// Whether ARCHITECTURE.md tells the folders of `hub/core` as they are, in their order.
+fn is_told(architecture: &str) -> Option<String> {
+    let rows = architecture.lines().skip_while(|line| !line.starts_with("| folder | structs |")).skip(2);
+    let names = rows.map_while(|row| row.strip_prefix("| `")?.split('`').next());
+    let told: Vec<&str> = names.collect();
+    (told != LAYERS).then(|| {
+        format!(
+            "ARCHITECTURE.md tells the folders of hub/core as {}; they are {}",
+            told.join(", "),
+            LAYERS.join(", ")
+        )
+    })
 }
 
 /// Whether naming `named` gives access to `forbidden`: it is it, something in it, or a glob or an alias (`use std as s`)
@@ -375,6 +392,29 @@ mod tests {
             allowed(&package(room, &[("crates/devpostgres", false)], &[]));
         }
         allowed(&package("hub/store", &[("crates/devpostgres", true)], &[]));
+    }
+
+    #[test]
+    fn the_table_of_folders_is_the_order_that_is_held() {
+        let table = |layers: &[&str]| {
+            let rows: Vec<String> =
+                layers.iter().map(|layer| format!("| `{layer}` | `A`, `B` | c |\n")).collect();
+            format!(
+                "# A\n\n| folder | structs | what they do |\n|---|---|---|\n{}\n| `other` |\n",
+                rows.concat()
+            )
+        };
+        assert_eq!(is_told(&table(LAYERS)), None);
+        let mut swapped = LAYERS.to_vec();
+        swapped.swap(3, 4);
+        for wrong in
+            [table(&LAYERS[1..]), table(&swapped), table(&[LAYERS, &["more"]].concat()), String::new()]
+        {
+            assert!(
+                is_told(&wrong).is_some_and(|told| told.contains("sources, remotes, delivery")),
+                "{wrong}"
+            );
+        }
     }
 
     #[test]
