@@ -34,6 +34,13 @@ pub enum StoreError {
     /// A migration failed.
     #[error("bring the database's schema up to date")]
     Migrate(#[source] sqlx::migrate::MigrateError),
+    /// The schema was not made by this version's migrations.
+    #[error(
+        "bring the database's schema up to date: migration {0} of this database is not the one that this version of the hub has. \
+         The database was used with another build of the hub, or changed by hand: start the build that it was used with before, or \
+         restore a backup"
+    )]
+    OtherMigrations(i64),
     /// The schema is to be changed in a way that replicas of older versions cannot live with.
     #[error(
         "bring the database's schema up to date: {0} replicas of the hub run an older version, which cannot work with the \
@@ -128,6 +135,7 @@ impl StoreError {
             Self::Query { source, .. } => crate::health::reason(source),
             Self::Url(_)
             | Self::Migrate(_)
+            | Self::OtherMigrations(_)
             | Self::OlderReplicas(_)
             | Self::Insecure { .. }
             | Self::Unverified { .. }

@@ -170,10 +170,11 @@ impl Store {
     /// Connects by at most `max_connections` (4 or more), brings the schema up to date, and starts to listen for other
     /// replicas' signals.
     ///
-    /// Several replicas may do so at once: the migrator takes an advisory lock.
+    /// Several replicas may do so at once: the migrator takes an advisory lock. A database that a newer version has brought up to date is
+    /// used as it is.
     ///
     /// # Errors
-    /// Where the database cannot be reached, or holds a schema that this version does not know.
+    /// Where the database cannot be reached, or its schema is not what this version's migrations make.
     pub async fn open(url: &str, sealer: Sealer, max_connections: u32) -> Result<Self, StoreError> {
         Self::open_over(url, Transport::Verified, sealer, max_connections).await
     }
@@ -228,7 +229,7 @@ impl Store {
         let (units, pool) = (pool(max_connections / 2), pool(max_connections - max_connections / 2));
         let explained = |error| transport.explained(&options, MigrateError::Execute(error));
         upgrade::wait_for_older_replicas(&pool, explained).await?;
-        MIGRATOR.run(&pool).await.map_err(|error| transport.explained(&options, error))?;
+        upgrade::migrate(&pool, |error| transport.explained(&options, error)).await?;
         restore::record(&pool, &newest).await?;
         key_state::settle(&pool, &sealer).await?;
         adopt::sign_what_is_older(&pool, &sealer).await?;

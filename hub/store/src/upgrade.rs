@@ -1,11 +1,12 @@
-//! What an upgrade of the schema waits for: some migrations would break the statements of replicas of older versions, and are
-//! not made while one lives.
+//! How the schema is brought up to date, and what that waits for: some migrations would break the statements of replicas of older
+//! versions, and are not made while one lives.
 
 use std::time::Duration;
 
 use sqlx::PgPool;
+use sqlx::migrate::{MigrateError, Migrator};
 
-use crate::StoreError;
+use crate::{MIGRATOR, StoreError};
 
 /// The newest migration that older replicas cannot live with.
 const BREAKING: i64 = 25;
@@ -14,6 +15,54 @@ pub(crate) const DEAD_AFTER: Duration = Duration::from_secs(10);
 /// So long is the end of older replicas waited for: of one that was killed longer than it takes to be taken for dead.
 const PATIENCE: Duration = Duration::from_secs(15);
 const ASK_EVERY: Duration = Duration::from_millis(500);
+
+/// Makes the migrations that the database lacks. One that a newer version has made besides is left as it is: migrations only add, so
+/// that a replica of the version before goes on beside newer ones, also where it starts again.
+///
+/// # Errors
+/// [`StoreError::OtherMigrations`] where the database was made by other migrations than this version's; else where the database refuses.
+pub(crate) async fn migrate(
+    pool: &PgPool,
+    explained: impl Fn(MigrateError) -> StoreError,
+) -> Result<(), StoreError> {
+    let newest = MIGRATOR.iter().map(|migration| migration.version).max().unwrap_or_default();
+    let unknown = unknown_migrations(pool).await.map_err(|error| explained(MigrateError::Execute(error)))?;
+    if let Some(other) = unknown.iter().find(|version| **version < newest) {
+        return Err(StoreError::OtherMigrations(*other));
+    }
+    let mut migrator = Migrator::with_migrations(MIGRATOR.iter().cloned().collect());
+    migrator.set_ignore_missing(true);
+    match migrator.run(pool).await {
+        Err(MigrateError::VersionMismatch(version)) => return Err(StoreError::OtherMigrations(version)),
+        done => done.map_err(explained)?,
+    }
+    if let Some(last) = unknown.last() {
+        tracing::warn!(
+            schema = last,
+            known = newest,
+            "the database's schema is of a newer version of the hub: this replica uses what it knows of it, and leaves to newer replicas \
+             what it cannot read. Use the newer version for all replicas soon: only one version back is supported"
+        );
+    }
+    Ok(())
+}
+
+/// The migrations that the database has and this version does not, in their order.
+async fn unknown_migrations(pool: &PgPool) -> Result<Vec<i64>, sqlx::Error> {
+    if is_new(pool).await? {
+        return Ok(Vec::new());
+    }
+    let known: Vec<i64> = MIGRATOR.iter().map(|migration| migration.version).collect();
+    sqlx::query_scalar("SELECT version FROM _sqlx_migrations WHERE version <> ALL ($1) ORDER BY version")
+        .bind(known)
+        .fetch_all(pool)
+        .await
+}
+
+/// Whether no migration was ever made.
+async fn is_new(pool: &PgPool) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar("SELECT to_regclass('_sqlx_migrations') IS NULL").fetch_one(pool).await
+}
 
 /// Waits until no replica of a version before the newest breaking migration lives. `explained` says what is wrong with the
 /// database, which is asked for the first time here.
@@ -43,9 +92,7 @@ pub(crate) async fn wait_for_older_replicas(
 
 /// How many replicas live on a database whose schema is older than the newest breaking migration.
 async fn older_replicas(pool: &PgPool) -> Result<i64, sqlx::Error> {
-    let is_new: bool =
-        sqlx::query_scalar("SELECT to_regclass('_sqlx_migrations') IS NULL").fetch_one(pool).await?;
-    if is_new {
+    if is_new(pool).await? {
         return Ok(0);
     }
     let present: Option<i64> =

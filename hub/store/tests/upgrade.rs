@@ -258,6 +258,54 @@ async fn what_objects_of_an_older_database_refer_to_is_known() -> Result<()> {
     Ok(())
 }
 
+/// Notes migrations as another version of the hub does that made them.
+async fn note(database: &TestDatabase, version: i64) -> Result<()> {
+    sqlx::query(
+        "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
+         VALUES ($1, 'of another version', true, 'other', 1)
+         ON CONFLICT (version) DO UPDATE SET checksum = excluded.checksum",
+    )
+    .bind(version)
+    .execute(&mut database.connect().await?)
+    .await?;
+    Ok(())
+}
+
+/// A replica that ends and starts again while the others are of the next version already.
+#[tokio::test]
+async fn a_database_of_a_newer_version_is_used_as_it_is() -> Result<()> {
+    let database = TestDatabase::new().await?;
+    open(&database).await?.close().await;
+    for version in [5_001, 5_002] {
+        note(&database, version).await?;
+    }
+    let store = open(&database).await?;
+    ensure!(store.lacks_migrations().await? == 0);
+    store.replica_seen(ReplicaId::random(), store.now().await?).await?;
+    store.close().await;
+    let newest: i64 = sqlx::query_scalar("SELECT max(version) FROM _sqlx_migrations")
+        .fetch_one(&mut database.connect().await?)
+        .await?;
+    ensure!(newest == 5_002, "{newest}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_database_that_other_migrations_made_is_refused() -> Result<()> {
+    // One that this version has, made with another content; and one between them that it does not have.
+    for version in [30, 0] {
+        let database = TestDatabase::new().await?;
+        open(&database).await?.close().await;
+        note(&database, version).await?;
+        let refusal = open(&database).await.err().context("it was opened")?;
+        let message = refusal.to_string();
+        let said =
+            format!("migration {version} of this database is not the one that this version of the hub has");
+        ensure!(message.contains(&said) && message.contains("restore a backup"), "{message}");
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_database_on_which_an_older_replica_lives_is_left_as_it_is() -> Result<()> {
     let database = older().await?;
