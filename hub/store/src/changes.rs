@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use roadstead_model::{ResourceUid, Topic};
 use serde_json::{Value, json};
 use sqlx::Row;
-use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use crate::feed::EventType;
@@ -215,9 +214,4 @@ impl Events {
             .collect::<Result<_, sqlx::Error>>()
             .map_err(StoreError::query("read the new versions"))
     }
-}
-
-/// A row of the change log as an object; what is sealed stays so until a watcher wants it.
-pub(crate) fn event_row(row: &PgRow) -> Result<Stored, StoreError> {
-    Stored::bare(row).map_err(StoreError::query("read the change log"))?
 }

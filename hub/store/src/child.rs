@@ -6,7 +6,7 @@ use sqlx::Row as _;
 use uuid::Uuid;
 
 use crate::references::kinds;
-use crate::{Store, StoreError, Stored, Tx};
+use crate::{Store, StoreError, Stored, Tx, newer};
 
 /// An object on the hub that a Kustomization owns, or keeps up to date.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,10 +99,11 @@ impl Store {
                 Ok((row.try_get("kind")?, child))
             };
             let (kind, child) = read().map_err(StoreError::query(what))?;
-            let kind = KindId::child(&kind).ok_or_else(|| StoreError::Corrupt {
-                what,
-                why: format!("no kind '{kind}' goes to the hub"),
-            })?;
+            // What a newer version had go to the hub is its business.
+            let Some(kind) = KindId::child(&kind) else {
+                newer::tell(&kind);
+                continue;
+            };
             children.push(Child { kind, ..child });
         }
         Ok(children)
@@ -276,12 +277,15 @@ impl Tx {
         .map_err(StoreError::query(what))?;
         sqlx::query(
             "UPDATE child SET wanted = false WHERE parent = $4 AND wanted
-             AND (kind, namespace, name) NOT IN (SELECT * FROM unnest($1::text[], $2::text[], $3::text[]))",
+             AND (kind, namespace, name) NOT IN (SELECT * FROM unnest($1::text[], $2::text[], $3::text[]))
+             -- A newer version may have more kinds go to the hub than this one, which does not find them in the build.
+             AND kind = ANY($5)",
         )
         .bind(&kinds)
         .bind(&namespaces)
         .bind(&names)
         .bind(parent.uid.0)
+        .bind(newer::known_kinds())
         .execute(self.written().await?)
         .await
         .map_err(StoreError::query(what))?;

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::mac::Row;
 use crate::time::{from_sql, to_sql};
-use crate::{Store, StoreError, Tx, dispatched};
+use crate::{Store, StoreError, Tx, dispatched, newer};
 
 /// A join token as it is stored: without the token.
 #[derive(Debug, Clone)]
@@ -445,7 +445,7 @@ impl Store {
         let sessions: Vec<Uuid> = sqlx::query_scalar(
             "SELECT DISTINCT s.session FROM reconciliation r JOIN agent_session s ON s.cluster_uid = r.cluster_uid
              WHERE r.finished_at IS NULL AND s.replica = $1 AND r.sent_in IS DISTINCT FROM s.session
-                   AND r.dispatch_format <= $2
+                   AND r.dispatch_format <= $2 AND coalesce(r.dispatch ->> 'kind' = ANY ($3), true)
              UNION
              SELECT s.session FROM (SELECT * FROM agent_order WHERE state = 'told' OFFSET 0) o
              JOIN agent_session s ON s.cluster_uid = o.cluster_uid
@@ -456,6 +456,7 @@ impl Store {
         )
         .bind(replica.0)
         .bind(dispatched::FORMAT)
+        .bind(newer::known_kinds())
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query("look for sessions with dispatches to send"))?;

@@ -16,7 +16,7 @@ use crate::blob::{BlobHead, digest};
 use crate::mac::Row as SignedRow;
 use crate::reconciliation::{Reconciliation, Row};
 use crate::time::{from_sql, to_sql};
-use crate::{Store, StoreError, Tx};
+use crate::{Store, StoreError, Tx, newer};
 
 /// The newest form of stored dispatches that this version reads. A row of a newer form is passed over: it waits for a replica that
 /// reads it.
@@ -270,6 +270,7 @@ impl Tx {
             "SELECT build_digest, dispatch_format, dispatch FROM reconciliation
              WHERE applier = $1 AND attempt = $2 AND cluster_uid = $3 AND epoch = $4 AND generation = $5
                    AND finished_at IS NULL AND dispatch IS NOT NULL AND dispatch_format <= $7
+                   AND coalesce(dispatch ->> 'kind' = ANY ($8), true)
                    AND EXISTS (SELECT FROM agent_session s WHERE s.cluster_uid = $3 AND s.session = $6)
              FOR UPDATE",
         )
@@ -280,6 +281,7 @@ impl Tx {
         .bind(key.generation.0)
         .bind(session.0)
         .bind(FORMAT)
+        .bind(newer::known_kinds())
         .fetch_optional(self.written().await?)
         .await
         .map_err(StoreError::query(what))?;
@@ -317,7 +319,8 @@ impl Store {
                     EXISTS (SELECT FROM child WHERE parent = $1) AS has_children
              FROM reconciliation
              WHERE applier = $1 AND attempt = $2 AND cluster_uid = $3 AND epoch = $4 AND generation = $5
-                   AND finished_at IS NULL AND dispatch IS NOT NULL AND dispatch_format <= $6",
+                   AND finished_at IS NULL AND dispatch IS NOT NULL AND dispatch_format <= $6
+                   AND coalesce(dispatch ->> 'kind' = ANY ($8), true)",
         )
         .bind(key.applier.0)
         .bind(key.attempt.0)
@@ -326,6 +329,7 @@ impl Store {
         .bind(key.generation.0)
         .bind(FORMAT)
         .bind(session.0)
+        .bind(newer::known_kinds())
         .fetch_optional(&self.pool)
         .await
         .map_err(StoreError::query(what))?;
@@ -452,8 +456,8 @@ impl Store {
     }
 
     /// Takes the open reconciliations of `cluster` that were not yet sent in `session`, and marks them as sent in it. Those
-    /// that no hub with this key dispatched are closed instead, and reconciled again; those of a newer form wait for a replica that
-    /// reads it.
+    /// that no hub with this key dispatched are closed instead, and reconciled again; those of a newer form, or of appliers of a newer
+    /// kind, wait for a replica that reads them.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -469,7 +473,7 @@ impl Store {
              WHERE (applier, attempt) IN
                    (SELECT applier, attempt FROM reconciliation
                     WHERE cluster_uid = $1 AND finished_at IS NULL AND sent_in IS DISTINCT FROM $2
-                          AND dispatch_format <= $4
+                          AND dispatch_format <= $4 AND coalesce(dispatch ->> 'kind' = ANY ($5), true)
                     ORDER BY started_at LIMIT $3 FOR UPDATE)
              RETURNING applier, attempt, cluster_uid, epoch, generation, build_digest, dispatch_format,
                        dispatch, mac, trace, started_at",
@@ -478,6 +482,7 @@ impl Store {
         .bind(session.0)
         .bind(limit)
         .bind(FORMAT)
+        .bind(newer::known_kinds())
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query(what))?;

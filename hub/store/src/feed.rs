@@ -19,7 +19,6 @@ use sqlx::{Postgres, QueryBuilder, Row};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{OnceCell, broadcast};
 
-use crate::changes::event_row;
 use crate::counted::Connections;
 use crate::restore::Newest;
 use crate::stored::texts;
@@ -136,6 +135,8 @@ struct LogEntry {
 #[derive(Clone)]
 enum Message {
     Change(Arc<LogEntry>),
+    /// The change of this version is not one that this version of the hub can read.
+    Passed(i64),
     /// What was not read was compacted, or belongs to another history: each watcher has to look where it stands.
     Gap,
 }
@@ -212,8 +213,12 @@ async fn read(
                 let more = page.entries.last().is_some_and(|(last, _)| *last < page.last);
                 for (version, entry) in page.entries {
                     position = version;
-                    // Without room for it each watcher reads it for itself.
-                    let _ = strong.send(entry.map_or(Message::Gap, Message::Change));
+                    let _ = strong.send(match entry {
+                        Entry::Read(entry) => Message::Change(entry),
+                        // Each watcher reads it for itself.
+                        Entry::NoRoom => Message::Gap,
+                        Entry::Newer => Message::Passed(version),
+                    });
                 }
                 if more {
                     continue;
@@ -228,10 +233,19 @@ async fn read(
     }
 }
 
+/// What became of a row of the log that was read.
+enum Entry {
+    Read(Arc<LogEntry>),
+    /// There was no room for it.
+    NoRoom,
+    /// It is of a kind that only a newer version knows.
+    Newer,
+}
+
 /// A piece of the log, and where the log stood at that moment.
 struct LogPage {
-    /// By version; without what there was no room for.
-    entries: Vec<(i64, Option<Arc<LogEntry>>)>,
+    /// By version.
+    entries: Vec<(i64, Entry)>,
     compacted: i64,
     last: i64,
 }
@@ -284,15 +298,19 @@ async fn page(
             Some(_) => EventType::Modified,
         };
         let version: i64 = row.try_get("resource_version").map_err(StoreError::query(what))?;
+        let Some(kind) = Stored::kind_of(&row, what)? else {
+            page.entries.push((version, Entry::Newer));
+            continue;
+        };
         let size: i32 = row.try_get("size").map_err(StoreError::query(what))?;
         let held = room.map(|room| room.try_reserve(u64::from(size.unsigned_abs()) * GROWTH)).transpose();
         let Ok(held) = held else {
-            page.entries.push((version, None));
+            page.entries.push((version, Entry::NoRoom));
             continue;
         };
         let labels: Option<serde_json::Value> =
             row.try_get("labels_before").map_err(StoreError::query(what))?;
-        let mut object = event_row(&row)?;
+        let mut object = Stored::bare(kind, &row, what)?;
         if row.try_get("shredded").map_err(StoreError::query(what))? {
             object.mark_shredded();
         }
@@ -304,7 +322,7 @@ async fn page(
             sealed: row.try_get("sealed").map_err(StoreError::query(what))?,
             rendered: Mutex::default(),
         };
-        page.entries.push((version, Some(Arc::new(entry))));
+        page.entries.push((version, Entry::Read(Arc::new(entry))));
     }
     Ok(page)
 }
@@ -331,7 +349,8 @@ pub struct Watcher {
     health: Health,
     receiver: broadcast::Receiver<Message>,
     version: i64,
-    replay: VecDeque<Arc<LogEntry>>,
+    /// By version; none for those that only a newer version can read.
+    replay: VecDeque<(i64, Option<Arc<LogEntry>>)>,
     replaying: bool,
     /// For what is read of the log.
     room: Arc<OnceLock<Pool>>,
@@ -454,10 +473,23 @@ impl Watcher {
     /// [`WatchError::Gone`] where changes that were not read yet are no longer kept. Where the database fails.
     pub async fn next(&mut self) -> Result<Event, WatchError> {
         loop {
+            if let Some(event) = self.advance().await? {
+                return Ok(event);
+            }
+        }
+    }
+
+    /// The same; none where the next change is of a kind that only a newer version knows. Either way [`Self::version`] says up to
+    /// where that was.
+    ///
+    /// # Errors
+    /// Those of [`Self::next`].
+    pub async fn advance(&mut self) -> Result<Option<Event>, WatchError> {
+        loop {
             if self.replaying {
-                if let Some(entry) = self.replay.pop_front() {
-                    self.version = entry.object.resource_version;
-                    return Ok(self.event(entry));
+                if let Some((version, entry)) = self.replay.pop_front() {
+                    self.version = version;
+                    return Ok(entry.map(|entry| self.event(entry)));
                 }
                 let most = self.make_room();
                 let page = tokio::select! {
@@ -484,11 +516,24 @@ impl Watcher {
                     self.replaying = false;
                     self.version = page.last;
                 }
-                self.replay = page.entries.into_iter().filter_map(|(_, entry)| entry).collect();
+                let of = |(version, entry)| match entry {
+                    Entry::Read(entry) => Some((version, Some(entry))),
+                    Entry::Newer => Some((version, None)),
+                    // It was read without a bound.
+                    Entry::NoRoom => None,
+                };
+                self.replay = page.entries.into_iter().filter_map(of).collect();
                 continue;
             }
             let entry = match self.receiver.recv().await {
                 Ok(Message::Change(entry)) => entry,
+                Ok(Message::Passed(version)) => {
+                    if version <= self.version {
+                        continue;
+                    }
+                    self.version = version;
+                    return Ok(None);
+                }
                 Ok(Message::Gap) | Err(RecvError::Lagged(_)) => {
                     self.replaying = true;
                     continue;
@@ -501,7 +546,7 @@ impl Watcher {
             }
             self.version = version;
             if self.kind.is_none_or(|kind| entry.object.kind == kind) {
-                return Ok(self.event(entry));
+                return Ok(Some(self.event(entry)));
             }
         }
     }

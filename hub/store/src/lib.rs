@@ -40,6 +40,7 @@ mod key_state;
 mod lists;
 mod mac;
 mod metrics;
+mod newer;
 mod news;
 mod reconciliation;
 mod references;

@@ -18,7 +18,7 @@ use crate::changes::Change;
 use crate::counted::Work;
 use crate::stored::{Stored, time};
 use crate::time::to_sql;
-use crate::{Store, StoreError, Tx};
+use crate::{Store, StoreError, Tx, newer};
 
 /// Which objects a list is of.
 #[derive(Debug, Clone, Default)]
@@ -166,7 +166,7 @@ impl Store {
             .fetch_optional(&self.pool)
             .await
             .map_err(StoreError::query("read a resource"))?;
-        row.map(|row| Stored::from_row(&row, &self.sealer)).transpose()
+        row.map_or(Ok(None), |row| Stored::from_row(&row, &self.sealer))
     }
 
     /// The first names of the objects of a kind in a namespace, sorted.
@@ -197,7 +197,7 @@ impl Store {
             .fetch_optional(&self.pool)
             .await
             .map_err(StoreError::query("read a resource"))?;
-        row.map(|row| Stored::from_row(&row, &self.sealer)).transpose()
+        row.map_or(Ok(None), |row| Stored::from_row(&row, &self.sealer))
     }
 
     /// Up to `limit` objects of a list, by namespace and name, all from one moment; `each` is given one after the other as
@@ -231,7 +231,7 @@ impl Store {
             if uid.is_none() {
                 continue;
             }
-            let mut stored = Stored::from_row(&row, &self.sealer)?;
+            let Some(mut stored) = Stored::from_row(&row, &self.sealer)? else { continue };
             if row.try_get("shredded").map_err(StoreError::query(what))? {
                 stored.mark_shredded();
             }
@@ -331,7 +331,8 @@ impl Tx {
         let Some(row) = found else { return Ok(HeldNamespace::Absent) };
         self.is_listened_to =
             row.try_get("is_listened_to").map_err(StoreError::query("look whether an Alert listens"))?;
-        if Stored::from_row(&row, &self.sealer)?.deletion_timestamp.is_some() {
+        let is_going = |namespace: Stored| namespace.deletion_timestamp.is_some();
+        if Stored::from_row(&row, &self.sealer)?.is_some_and(is_going) {
             return Ok(HeldNamespace::Terminating);
         }
         self.held_namespaces.insert(name.to_owned());
@@ -402,7 +403,7 @@ impl Tx {
         query.push(" ORDER BY namespace COLLATE \"C\", name COLLATE \"C\"").push(lock);
         let found = query.build().fetch_all(self.written().await?).await;
         let rows = found.map_err(StoreError::query("list resources"))?;
-        rows.iter().map(|row| Stored::from_row(row, &self.sealer)).collect()
+        rows.iter().filter_map(|row| Stored::from_row(row, &self.sealer).transpose()).collect()
     }
 
     /// How many objects of these kinds a namespace has.
@@ -413,9 +414,22 @@ impl Tx {
         count_in(self.written().await?, kinds, namespace).await
     }
 
+    /// Whether a namespace has objects of kinds that only a newer version knows.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn has_newer_kinds(&mut self, namespace: &str) -> Result<bool, StoreError> {
+        sqlx::query_scalar("SELECT EXISTS (SELECT FROM resource WHERE namespace = $1 AND kind <> ALL ($2))")
+            .bind(namespace)
+            .bind(newer::known_kinds())
+            .fetch_one(self.written().await?)
+            .await
+            .map_err(StoreError::query("look for objects of newer kinds"))
+    }
+
     fn loaded(&mut self, row: Option<&PgRow>) -> Result<Option<Stored>, StoreError> {
         let Some(row) = row else { return Ok(None) };
-        let stored = Stored::from_row(row, &self.sealer)?;
+        let Some(stored) = Stored::from_row(row, &self.sealer)? else { return Ok(None) };
         // This unit of work may be about to change it.
         if stored.kind == KindId::Namespace {
             self.held_namespaces.remove(&stored.name);

@@ -7,7 +7,7 @@ use roadstead_model::{Claim, Due, Queue, ReplicaId, ResourceUid, Room, Topic, Tr
 use uuid::Uuid;
 
 use crate::time::{from_sql, to_sql};
-use crate::{Store, StoreError, Tx};
+use crate::{Store, StoreError, Tx, newer};
 
 /// Passes that one unit of work asks for and whose spans are part of its trace. A source that a thousand appliers use makes no trace of ten
 /// thousand spans: the others have its id in their log lines.
@@ -89,12 +89,14 @@ impl Tx {
     }
 }
 
-/// What is due the longest, for [`Store::claim_due`]: the table `usual`.
+/// What is due the longest, for [`Store::claim_due`]: the table `usual`. Of what a newer version only knows (`$10` are the kinds that
+/// this one does), nothing: it stays due. That is asked for each row that would be claimed: of a join, a plan might read all objects.
 const OLDEST: &str = "usual AS (SELECT uid, due_at, namespace FROM schedule
                                 WHERE kind = $1 AND due_at <= $3 AND (claimed_until IS NULL OR claimed_until < $3) AND lost = 0
+                                  AND coalesce((SELECT resource.kind = ANY ($10) FROM resource WHERE resource.uid = schedule.uid), true)
                                 ORDER BY due_at LIMIT $5 FOR UPDATE SKIP LOCKED)";
 
-/// The same where a namespace has all the places that it may have (`$10`). What waits for it may be very much, so the oldest of each other
+/// The same where a namespace has all the places that it may have (`$11`). What waits for it may be very much, so the oldest of each other
 /// namespace are asked for, namespace by namespace; some more than there is room for, since other replicas may be about to take the same.
 const OLDEST_OF_OTHERS: &str = "
     usual AS (SELECT uid, due_at, namespace FROM schedule
@@ -110,8 +112,9 @@ const OLDEST_OF_OTHERS: &str = "
                    SELECT uid, due_at FROM schedule
                    WHERE kind = $1 AND schedule.namespace = namespaces.namespace AND due_at <= $3
                      AND (claimed_until IS NULL OR claimed_until < $3) AND lost = 0
+                     AND coalesce((SELECT resource.kind = ANY ($10) FROM resource WHERE resource.uid = schedule.uid), true)
                    ORDER BY due_at LIMIT $5) AS own
-               WHERE namespaces.namespace <> ALL ($10)
+               WHERE namespaces.namespace <> ALL ($11)
                ORDER BY own.due_at LIMIT $5 * 4)";
 
 /// A claim, since when it was due where that is a time, its namespace and its trace; or when the next pass is due.
@@ -130,7 +133,8 @@ fn count(places: usize) -> i64 {
 impl Store {
     /// Claims as many passes as there is room for, oldest first, for `lease`; and one besides of those that were lost before, where there
     /// is room for a suspect. A pass whose lease is over is slow, which says nothing of its object; those of replicas
-    /// that are gone are freed, and counted, by [`Store::release_claims_of_dead_replicas`].
+    /// that are gone are freed, and counted, by [`Store::release_claims_of_dead_replicas`]. Passes over objects of kinds that only a newer
+    /// version knows are left to its replicas.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -157,6 +161,7 @@ impl Store {
                   suspect AS (SELECT uid FROM schedule
                               WHERE kind = $1 AND due_at <= $3 AND (claimed_until IS NULL OR claimed_until < $3)
                                 AND lost > 0
+                                AND coalesce((SELECT resource.kind = ANY ($10) FROM resource WHERE resource.uid = schedule.uid), true)
                               ORDER BY due_at LIMIT $6 FOR UPDATE SKIP LOCKED),
                   claimed AS (UPDATE schedule SET claimed_by = $2, claimed_until = $4
                               WHERE kind = $1 AND uid IN (SELECT uid FROM ranked WHERE place <= $9
@@ -178,6 +183,7 @@ impl Store {
             .bind(room.held.keys().collect::<Vec<_>>())
             .bind(room.held.values().map(|places| count(*places)).collect::<Vec<_>>())
             .bind(count(room.of_one))
+            .bind(newer::known_kinds())
             .bind(spent)
             .fetch_all(&self.pool)
             .await

@@ -11,7 +11,8 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use crate::secret::SecretData;
-use crate::{Sealer, StoreError};
+use crate::time::from_sql;
+use crate::{Sealer, StoreError, newer};
 
 /// A stored object.
 #[derive(Debug, Clone, PartialEq)]
@@ -209,41 +210,51 @@ impl Stored {
         Ok(())
     }
 
-    pub(crate) fn from_row(row: &PgRow, sealer: &Sealer) -> Result<Self, StoreError> {
-        let mut stored = Self::bare(row).map_err(StoreError::query("read a resource"))??;
-        let sealed: Option<Vec<u8>> = row.try_get("sealed").map_err(StoreError::query("read a resource"))?;
+    /// What a row holds; none where that is of a kind that only a newer version knows.
+    pub(crate) fn from_row(row: &PgRow, sealer: &Sealer) -> Result<Option<Self>, StoreError> {
+        let what = "read a resource";
+        let Some(kind) = Self::kind_of(row, what)? else { return Ok(None) };
+        let mut stored = Self::bare(kind, row, what)?;
+        let sealed: Option<Vec<u8>> = row.try_get("sealed").map_err(StoreError::query(what))?;
         stored.open(sealer, sealed.as_deref())?;
-        Ok(stored)
+        Ok(Some(stored))
     }
 
-    pub(crate) fn bare(row: &PgRow) -> Result<Result<Self, StoreError>, sqlx::Error> {
-        let from_sql = |at| crate::time::from_sql("read a resource", at);
-        let (group, kind): (String, String) = (row.try_get("api_group")?, row.try_get("kind")?);
-        let Some(kind) = KindId::parse(&group, &kind) else {
-            let why = format!("{kind} of group `{group}` is not a kind that this version knows");
-            return Ok(Err(StoreError::Corrupt { what: "read a resource", why }));
-        };
-        let created_at: ::time::OffsetDateTime = row.try_get("created_at")?;
-        let deletion_timestamp: Option<::time::OffsetDateTime> = row.try_get("deletion_timestamp")?;
-        let (created_at, deletion_timestamp) =
-            match (from_sql(created_at), deletion_timestamp.map(from_sql).transpose()) {
-                (Ok(created_at), Ok(deletion_timestamp)) => (created_at, deletion_timestamp),
-                (Err(error), _) | (_, Err(error)) => return Ok(Err(error)),
+    /// Of which kind a row is; none where only a newer version knows that.
+    pub(crate) fn kind_of(row: &PgRow, what: &'static str) -> Result<Option<KindId>, StoreError> {
+        let group: &str = row.try_get("api_group").map_err(StoreError::query(what))?;
+        let kind: &str = row.try_get("kind").map_err(StoreError::query(what))?;
+        let known = KindId::parse(group, kind);
+        if known.is_none() {
+            newer::tell(&format!("{kind}.{group}"));
+        }
+        Ok(known)
+    }
+
+    /// What a row of this kind holds, without what is secret.
+    pub(crate) fn bare(kind: KindId, row: &PgRow, what: &'static str) -> Result<Self, StoreError> {
+        let read = || -> Result<_, sqlx::Error> {
+            let created_at: ::time::OffsetDateTime = row.try_get("created_at")?;
+            let deletion_timestamp: Option<::time::OffsetDateTime> = row.try_get("deletion_timestamp")?;
+            let stored = Self {
+                uid: ResourceUid(row.try_get("uid")?),
+                kind,
+                namespace: row.try_get("namespace")?,
+                name: row.try_get("name")?,
+                generation: row.try_get("generation")?,
+                resource_version: row.try_get("resource_version")?,
+                created_at: Timestamp::UNIX_EPOCH,
+                deletion_timestamp: None,
+                object: row.try_get("object")?,
+                secret: None,
             };
-        let mut stored = Self {
-            uid: ResourceUid(row.try_get("uid")?),
-            kind,
-            namespace: row.try_get("namespace")?,
-            name: row.try_get("name")?,
-            generation: row.try_get("generation")?,
-            resource_version: row.try_get("resource_version")?,
-            created_at,
-            deletion_timestamp,
-            object: row.try_get("object")?,
-            secret: None,
+            Ok((stored, created_at, deletion_timestamp))
         };
+        let (mut stored, created_at, deletion_timestamp) = read().map_err(StoreError::query(what))?;
+        stored.created_at = from_sql(what, created_at)?;
+        stored.deletion_timestamp = deletion_timestamp.map(|at| from_sql(what, at)).transpose()?;
         stored.write_metadata();
-        Ok(Ok(stored))
+        Ok(stored)
     }
 }
 

@@ -218,8 +218,8 @@ impl Permissions {
         Ok((watcher, listed))
     }
 
-    /// Takes changes over.
-    fn take(&self, events: &[Event], listed: &HashMap<KindId, i64>) {
+    /// Takes changes over, which are all that there are up to this version.
+    fn take(&self, events: &[Event], version: i64, listed: &HashMap<KindId, i64>) {
         let newer = |event: &&Event| {
             let object = event.object();
             listed.get(&object.kind).is_some_and(|version| object.resource_version > *version)
@@ -229,9 +229,7 @@ impl Permissions {
             report(&self.policy_mut().apply(changes));
             self.changed.send_modify(|count| *count += 1);
         }
-        if let Some(last) = events.last() {
-            self.known.send_replace(Some(last.object().resource_version));
-        }
+        self.known.send_replace(Some(version));
     }
 }
 
@@ -266,20 +264,20 @@ fn report(errors: &[roadstead_rbac::PutError]) {
 async fn follow(permissions: Weak<Permissions>, mut watcher: Watcher, mut listed: HashMap<KindId, i64>) {
     loop {
         let ended = loop {
-            let first = match watcher.next().await {
-                Ok(event) => event,
+            // Changes of kinds that only a newer version knows are waited for as well: requests wait until the last of all is known.
+            let mut events: Vec<Event> = match watcher.advance().await {
+                Ok(event) => event.into_iter().collect(),
                 Err(error) => break error,
             };
-            let mut events = vec![first];
-            while events.len() < BATCH {
-                match watcher.next().now_or_never() {
-                    Some(Ok(event)) => events.push(event),
+            for _ in 1..BATCH {
+                match watcher.advance().now_or_never() {
+                    Some(Ok(event)) => events.extend(event),
                     // An error comes again.
                     _ => break,
                 }
             }
             let Some(permissions) = permissions.upgrade() else { return };
-            permissions.take(&events, &listed);
+            permissions.take(&events, watcher.version(), &listed);
         };
         if matches!(ended, WatchError::Closed) {
             return;

@@ -405,6 +405,10 @@ impl Objects {
         }
         let mut tx = self.store.begin().await?;
         let Some(namespace) = tx.get_by_uid(uid).await? else { return Ok(later(3600)) };
+        if tx.has_newer_kinds(&namespace.name).await? {
+            // A replica that knows them empties it.
+            return Ok(later(5));
+        }
         // Nothing new can have come since: creating takes a shared lock on the namespace and sees that it is going.
         if namespace.finalizers().next().is_none() {
             tx.remove(uid).await?;

@@ -8,6 +8,7 @@ mod hooks;
 mod includes;
 mod layouts;
 mod macs;
+mod newer;
 mod notify;
 mod pace;
 mod pull_secrets;
