@@ -316,6 +316,45 @@ async fn what_an_agent_cannot_do_is_not_sent_to_it() -> Result<()> {
     Ok(())
 }
 
+/// It says that it can do all that this version can, and reads no more of a dispatch than the first version did.
+#[tokio::test]
+async fn an_agent_that_claims_more_than_it_can_do_does_nothing_unnoticed() -> Result<()> {
+    let site = Site::new().await?;
+    let agent = site.joined("a").await?;
+    let key = site.dispatch_two_groups(agent.cluster, "two").await?;
+    let mut liar = site.session(&agent).await?;
+    let sent = liar.expect(|body| if let Say::Dispatch(sent) = body { Some(sent) } else { None }).await?;
+    assert_eq!(sent.groups.len(), 2);
+    // The digest of what it has read is not the digest of what was sent, so that its success is not this attempt's.
+    let build = DispatchKey { digest: Some(Digest::of(&build_of("two"))), ..key.clone() };
+    assert!(matches!(intend(&mut liar, &build, vec![config_map("default", "one")]).await?, Say::Refused(_)));
+    liar.send(finished(&build)).await?;
+    liar.handled().await?;
+    let newest = site.store.newest_reconciliation(key.applier).await?.context("an attempt")?;
+    assert_eq!(newest.finished, None, "the second group was never applied");
+    // What it does as it should is to refuse the dispatch: then it is over, and says why.
+    let refused = v1::Refused {
+        key: sent.key,
+        what: "key.digest".to_owned(),
+        message: "`key.digest` is not the digest of what this agent can read".to_owned(),
+        ..v1::Refused::default()
+    };
+    liar.send(Said::Refused(refused)).await?;
+    liar.handled().await?;
+    let newest = site.store.history(key.applier, None, 1).await?.pop().context("an attempt")?;
+    let reason = newest.reconciliation.finished.map(|(_, reason)| reason);
+    assert_eq!(reason, Some(Reason::ReconciliationFailed));
+    assert_eq!(
+        newest.message,
+        "the dispatch to the agent of cluster a failed: it was refused: `key.digest` is not the digest of what this agent can read"
+    );
+    // Its session goes on, by which what it can do is done.
+    site.dispatch(agent.cluster, "web", &["one"]).await?;
+    let sent = liar.expect(|body| if let Say::Dispatch(sent) = body { Some(sent) } else { None }).await?;
+    assert_eq!(sent.name, "web");
+    Ok(())
+}
+
 #[tokio::test]
 async fn only_objects_of_the_build_are_taken_as_intended() -> Result<()> {
     let site = Site::new().await?;

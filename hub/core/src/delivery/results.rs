@@ -112,7 +112,8 @@ impl Delivery {
                     capabilities: &session.capabilities,
                 };
                 if let Some(message) = agent.too_old_for(&spec) {
-                    // It was planned for another agent, which this one has taken the place of.
+                    // It was planned for another agent, which this one has taken the place of, and is closed as that one knows it.
+                    let key = DispatchKey { digest: Some(spec.digest()), ..key };
                     self.lost(session, &key, Reason::AgentTooOld, message).await?;
                     continue;
                 }
