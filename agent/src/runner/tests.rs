@@ -155,7 +155,11 @@ impl Cluster for Fake {
     async fn prepare(&self, desired: Desired, _run: &mut Run<'_>) -> Result<Self::Ready, Error> {
         let before = self.log().iter().filter(|line| line.starts_with("prepare")).count();
         self.note(format!("prepare {}", desired.manifests.len()));
+        let is_empty = desired.manifests.is_empty();
         *self.manifests.lock().expect("no panic") = desired.manifests;
+        if is_empty {
+            return Ok(Vec::new());
+        }
         Ok(vec![config_map(self.names.get(before).unwrap_or(&"a"))])
     }
 
@@ -488,6 +492,32 @@ async fn an_object_in_two_groups_is_refused_before_it_is_written_twice() {
     assert_eq!(fake.log(), ["prepare 1", "apply", "prepare 1"]);
     // What was owned stays owned: nothing was pruned.
     assert_eq!(finished.inventory, [config_map("old"), config_map("a")]);
+}
+
+/// The hub may send a group that became empty, so that what it held before is pruned.
+#[tokio::test]
+async fn an_empty_group_is_applied_as_nothing_and_holds_nothing_up() {
+    const EMPTY: &[u8] = b"[]";
+    let fake = Fake::default();
+    let runner = runner(&fake);
+    let mut empty = two_groups();
+    empty.spec.groups[0] = Group { label: "first".to_owned(), ..Group::of(Digest::of(EMPTY)) };
+    runner.dispatch(empty).expect("taken");
+    let finished = loop {
+        match told(&runner).await {
+            Outgoing::Build(digest) => give(&runner, if digest == Digest::of(EMPTY) { EMPTY } else { BUILD }),
+            Outgoing::Intent(intent) => {
+                let ack = InventoryAck { key: intent.key.clone(), owned_by_another: vec![] };
+                runner.outbox().answer_intent(&intent.key, Ok(ack));
+            }
+            Outgoing::Finished(finished) => break finished,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(finished.failure, None);
+    assert_eq!(fake.log()[..4], ["prepare 0", "apply", "prepare 1", "apply"]);
+    assert_eq!(fake.log()[4..], ["delete ConfigMap/dev/old", "wait 1"]);
+    assert_eq!(finished.inventory, [config_map("a")]);
 }
 
 #[tokio::test]

@@ -227,6 +227,40 @@ fn what_this_agent_dropped_or_cannot_do_is_refused() {
     assert_eq!(needs, "`steps[0]` needs `helm-order`, which this version cannot do; upgrade it");
 }
 
+/// On the wire, from a hub of a later version: fields, steps and groups that this version has no names for.
+#[test]
+fn what_only_a_later_version_knows_is_refused_wherever_it_stands() {
+    /// Field 1000 of any message, with the number 1.
+    const LATER: [u8; 3] = [0xc0, 0x3e, 0x01];
+    const STEPS: u8 = 7 << 3 | 2;
+    let read = |bytes: &[u8]| Dispatch::try_from(v1::Dispatch::decode(bytes).expect("a message"));
+    let encoded = |message: &v1::Dispatch| message.encode_to_vec();
+    let sent = v1::Dispatch::from(dispatch());
+    assert!(read(&encoded(&sent)).is_ok());
+    // What is beside the spec, and of no digest, is passed over: it says nothing of what is to be done.
+    assert!(read(&[encoded(&sent), LATER.to_vec()].concat()).is_ok());
+    // Of the spec it changes the digest, which is of all that the hub knew.
+    let mut later = sent.clone();
+    later.key.as_mut().expect("a key").digest = Digest::of(b"with what the later version knows").to_string();
+    let refused = read(&[encoded(&later), LATER.to_vec()].concat()).expect_err("it was taken").to_string();
+    assert!(refused.starts_with("`key.digest` is not the digest of what this agent can read"), "{refused}");
+    // A step whose kind is such a field arrives without one.
+    let mut steps = sent.clone();
+    steps.steps.clear();
+    let step = [&[STEPS, 3], &LATER[..]].concat();
+    let refused = read(&[encoded(&steps), step].concat()).expect_err("it was taken").to_string();
+    assert_eq!(
+        refused,
+        "`steps[0].kind` is of a kind that this version does not know; update the older of hub and agent"
+    );
+    // No group, as a hub of the first version sends it, which means one; and a group that says nothing.
+    assert_eq!(refusal(|d| d.groups.clear()), "`steps[0].apply.group` is 1, which is not below 1");
+    assert_eq!(
+        refusal(|d| d.groups[1] = v1::Group::default()),
+        "`groups[1].objects` is not a digest: want `sha256:` and 64 hexadecimal digits"
+    );
+}
+
 #[test]
 fn what_an_agent_says_comes_back_as_it_was() {
     let result = ObjectResult::new(backend(), Action::Configured);
