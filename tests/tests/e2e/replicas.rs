@@ -9,7 +9,8 @@ use roadstead_tests::{
     AgentProcess, Fleet, HubProcess, HubSetup, PATIENCE, Proxy, TestCluster, config_map, eventually,
     git_repository, kustomization, unique,
 };
-use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::process::ChildStdout;
 
 /// Two hubs on one database, and an agent whose way leads to the first.
 struct Pair {
@@ -236,5 +237,64 @@ async fn a_hub_that_is_ended_and_started_again_turns_nothing_not_ready() -> Resu
                  AND c ->> 'status' <> 'True' ORDER BY resource_version";
     let blinks: Vec<String> = sqlx::query_scalar(query).bind(before).fetch_all(&mut database).await?;
     ensure!(blinks.is_empty(), "not Ready meanwhile:\n{}", blinks.join("\n"));
+    Ok(())
+}
+
+/// Reads what a watch tells until it is this.
+async fn told(lines: &mut Lines<BufReader<ChildStdout>>, wanted: &str) -> Result<()> {
+    let read = async {
+        while let Some(line) = lines.next_line().await? {
+            if line == wanted {
+                return Ok(());
+            }
+        }
+        bail!("the watch ended before it told of {wanted}")
+    };
+    tokio::time::timeout(PATIENCE, read).await?
+}
+
+/// A replica that is ended and started again while the others are of the next version already: that one has made another migration, and
+/// stores objects of another kind.
+#[tokio::test]
+async fn a_hub_starts_again_on_the_database_of_the_next_version() -> Result<()> {
+    let setup = HubSetup::new("behind").await?;
+    let mut first = HubProcess::start(&setup).await?;
+    first.sigterm(PATIENCE).await?;
+    drop(first);
+    let mut database = setup.database().connect().await?;
+    sqlx::query(
+        "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
+         VALUES (5001, 'of the next version', true, 'other', 1)",
+    )
+    .execute(&mut database)
+    .await?;
+    let hub = HubProcess::start(&setup).await?;
+    hub.kubectl().run(&["create", "configmap", "before"]).await?;
+    let mut watching = hub.kubectl().spawn(&["get", "configmaps", "--watch", "-o", "name"])?;
+    let mut lines = BufReader::new(watching.stdout.take().context("a pipe")?).lines();
+    told(&mut lines, "configmap/before").await?;
+    for name in ["one", "two", "three"] {
+        sqlx::query(
+            "WITH counter AS (UPDATE hub_state SET last_version = last_version + 1 RETURNING last_version AS last),
+                  made AS (INSERT INTO resource (uid, kind, api_group, namespace, name, generation, resource_version, created_at, object)
+                           SELECT gen_random_uuid(), 'Ferry', 'future.roadstead.dev', 'default', $1, 1, last, now(), '{}' FROM counter
+                           RETURNING *)
+             INSERT INTO resource_event (resource_version, type, uid, api_group, kind, namespace, name, generation, created_at, object)
+             SELECT resource_version, 'ADDED', uid, api_group, kind, namespace, name, generation, created_at, object FROM made",
+        )
+        .bind(name)
+        .execute(&mut database)
+        .await?;
+    }
+    hub.kubectl().run(&["create", "configmap", "after"]).await?;
+    told(&mut lines, "configmap/after").await?;
+    let logs = hub.logs();
+    for said in
+        ["the database's schema is of a newer version", "objects of a kind that this version does not know"]
+    {
+        let count = logs.lines().filter(|line| line.contains(said)).count();
+        ensure!(count == 1, "'{said}' {count} times:\n{logs}");
+    }
+    ensure!(!logs.contains("ERROR"), "{logs}");
     Ok(())
 }
