@@ -148,6 +148,7 @@ async fn a_render_that_goes_wrong_is_told_and_harms_no_other() -> Result<()> {
         ("Nothing", "BuildFailed", "the render has 0 groups"),
         ("Endless", "BuildFailed", "its render is not done after 10 rounds"),
         ("Repeat", "BuildFailed", "its render asks for the same again"),
+        ("Hang", "BuildFailed", "it needs more than 5 s of CPU time"),
         ("Twice", "ValidationFailed", "is in two groups, 'first' and 'second'"),
     ];
     let all = faults.map(|(fault, _, _)| rehearsal(&fault.to_lowercase(), ns, &[&format!("fault: {fault}")]));

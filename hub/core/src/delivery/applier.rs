@@ -6,6 +6,7 @@
 //! it is groups of objects, and the kind says what is to be done with them, step by step.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use roadstead_api::{KindId, Reference};
 use roadstead_hub_store::{BuiltGroup, StoreError, Stored};
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::delivery::appliers;
+use crate::delivery::build::CPU;
 use crate::delivery::decryption::Decryption;
 
 /// Rounds of one render, the first included.
@@ -55,6 +57,11 @@ pub(crate) trait Applier: Sync {
     /// # Errors
     /// What is wrong with the sources or the spec.
     fn render(&self, recipe: &Value, inputs: &Inputs<'_>) -> Result<Render, String>;
+
+    /// CPU time of one render, unpacking included.
+    fn longest_render(&self) -> Duration {
+        CPU
+    }
 
     /// How what is encrypted is decrypted; none where the spec does not say. `home` is the namespace of the cluster that the object bears.
     ///

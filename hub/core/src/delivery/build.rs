@@ -20,7 +20,7 @@ use roadstead_worker::{Exchange, Job, JobError, JobLimits};
 
 use crate::clock::Clock;
 use crate::context::Context;
-use crate::delivery::applier::Need;
+use crate::delivery::applier::{Applier, Need, applier};
 use crate::meters::{Build, Meters};
 use crate::quarantine::{Quarantine, not_built};
 use crate::workers::Workers;
@@ -39,7 +39,7 @@ use turns::{HeldTurn, Turns, Wait};
 pub(crate) const BUILD_JOB: &str = job::KIND;
 
 /// CPU time of one build, unpacking included. The largest of kustomize's public cases take a second.
-const CPU: Duration = Duration::from_secs(60);
+pub(super) const CPU: Duration = Duration::from_secs(60);
 /// So long may a build take, on a machine that has other work.
 const WALL: Duration = Duration::from_secs(600);
 
@@ -425,11 +425,12 @@ impl Builds {
         order: &Order,
         exchange: &mut Artifacts<'_>,
     ) -> Result<Worked, HubError> {
+        let cpu = applier(order.kind).map_or(CPU, Applier::longest_render);
         let job = Job {
             kind: job::KIND,
             input: serde_json::to_vec(order).map_err(|error| unserializable(&error))?,
             affinity: order.artifacts.first().map(|artifact| *artifact.as_bytes()),
-            limits: JobLimits { cpu: CPU, wall: WALL, output: job::MAX_BYTES as u64, ..JobLimits::default() },
+            limits: JobLimits { cpu, wall: WALL, output: job::MAX_BYTES as u64, ..JobLimits::default() },
         };
         let mut outcome = workers.builders.run(job.clone(), exchange).await;
         if matches!(outcome, Err(JobError::Killed(_))) {

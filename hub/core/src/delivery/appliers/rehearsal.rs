@@ -1,6 +1,8 @@
 //! Rehearsals, a kind for tests: two sources, three groups of which one is a hook, a value from a Secret of the hub, a read of the
 //! cluster, what that leads to in a further round, and children.
 
+use std::time::Duration;
+
 use roadstead_api::rehearsal::{Rehearsal, RehearsalFault, RehearsalSpec};
 use roadstead_api::{KindId, Reference, SourceReference};
 use roadstead_hub_store::{BuiltGroup, StoreError, Stored};
@@ -34,6 +36,11 @@ impl Applier for Rehearsals {
             source.kind.served().map(|kind| Reference { kind, namespace, name: source.name })
         };
         Ok([spec.first_source_ref, spec.second_source_ref].into_iter().filter_map(reference).collect())
+    }
+
+    fn longest_render(&self) -> Duration {
+        // A test of one that never ends is not to take a minute.
+        Duration::from_secs(5)
     }
 
     fn recipe(&self, stored: &Stored) -> Result<Value, StoreError> {
