@@ -9,7 +9,7 @@ use oracle::{Allowance, hold};
 use prost::Message as _;
 use roadstead_model::Dispatch;
 use roadstead_proto::v1;
-use roadstead_proto::{Finished, InventoryAck, InventoryIntent, Progress};
+use roadstead_proto::{Finished, InventoryAck, InventoryIntent, Progress, RelayedEvent};
 
 const ALLOWANCE: Allowance = Allowance { bytes: 600, nanos: 10_000 };
 
@@ -27,13 +27,14 @@ macro_rules! round_trip {
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| hold(bytes, ALLOWANCE, |bytes| {
     let Some((whose, bytes)) = bytes.split_first() else { return };
-    match whose % 7 {
+    match whose % 8 {
         0 => drop(v1::AgentMessage::decode(bytes)),
         1 => drop(v1::HubMessage::decode(bytes)),
         2 => round_trip!(bytes, v1::Dispatch, Dispatch),
         3 => round_trip!(bytes, v1::Finished, Finished),
         4 => round_trip!(bytes, v1::Progress, Progress),
         5 => round_trip!(bytes, v1::InventoryIntent, InventoryIntent),
+        6 => round_trip!(bytes, v1::RelayedEvent, RelayedEvent),
         _ => round_trip!(bytes, v1::InventoryAck, InventoryAck),
     }
 }));

@@ -17,6 +17,7 @@ use zeroize::Zeroizing;
 use crate::limits::MAX_OBJECTS;
 use crate::message::{
     Failure, Finished, HealthReport, HealthState, InventoryAck, InventoryIntent, ObjectHealth, Progress,
+    RelayedEvent,
 };
 use crate::v1;
 
@@ -370,6 +371,47 @@ fn a_refusal_names_the_field() {
 }
 
 #[test]
+fn an_event_of_a_flux_comes_back_as_it_was_and_is_bounded() {
+    let event = RelayedEvent {
+        object: backend(),
+        uid: "7".to_owned(),
+        is_error: true,
+        timestamp: "2026-01-01T00:00:00Z".to_owned(),
+        message: "it fails".to_owned(),
+        reason: "BuildFailed".to_owned(),
+        reporting_controller: "kustomize-controller".to_owned(),
+        reporting_instance: "kustomize-controller-1".to_owned(),
+        metadata: [("apps/revision".to_owned(), "1".to_owned())].into(),
+    };
+    assert_eq!(RelayedEvent::try_from(v1::RelayedEvent::from(event.clone())), Ok(event.clone()));
+    let refusal = |change: &dyn Fn(&mut v1::RelayedEvent)| {
+        let mut message = v1::RelayedEvent::from(event.clone());
+        change(&mut message);
+        RelayedEvent::try_from(message).expect_err("it was taken").to_string()
+    };
+    let namespace = |message: &mut v1::RelayedEvent| {
+        message.object.as_mut().expect("an object").namespace.clear();
+    };
+    assert_eq!(refusal(&namespace), "`object.namespace` is missing");
+    assert_eq!(refusal(&|message| message.reason.clear()), "`reason` is missing");
+    assert!(
+        refusal(&|message| message.message = "x".repeat(20_000)).starts_with("`message` has 20000 bytes")
+    );
+    assert!(refusal(&|message| message.uid = "x".repeat(300)).starts_with("`uid` has 300 bytes"));
+    let many = |message: &mut v1::RelayedEvent| {
+        message.metadata = (0..51).map(|number| (number.to_string(), String::new())).collect();
+    };
+    assert!(refusal(&many).starts_with("`metadata` has 51 entries"));
+    let large = |message: &mut v1::RelayedEvent| {
+        message.metadata.insert("k".to_owned(), "x".repeat(9_000));
+    };
+    assert!(refusal(&large).starts_with("`metadata` has 9015 bytes"));
+    let events = vec![v1::RelayedEvent::from(event); 51];
+    let refused = RelayedEvent::all(v1::RelayedEvents { events }).expect_err("it was taken");
+    assert!(refused.to_string().starts_with("`events` has 51 entries"), "{refused}");
+}
+
+#[test]
 fn a_stage_of_a_later_version_is_refused() {
     let mut progress = v1::Progress::from(Progress {
         key: key(),
@@ -396,6 +438,9 @@ proptest! {
         }
         if let Ok(message) = v1::HealthReport::decode(bytes.as_slice()) {
             let _ = HealthReport::try_from(message);
+        }
+        if let Ok(message) = v1::RelayedEvents::decode(bytes.as_slice()) {
+            let _ = RelayedEvent::all(message);
         }
     }
 
