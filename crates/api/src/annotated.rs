@@ -15,6 +15,21 @@ const PREFIX: &str = "fleet.roadstead.dev/";
 /// The annotations' names without their prefix; the fields of the spec have the same.
 const FIELDS: [&str; 5] = ["adopt", "drift", "events", "guard", "pin"];
 
+/// Names the Cluster that an applier deploys to whose spec names none: its `spec.clusterRef` is written from it.
+pub const CLUSTER: &str = "fleet.roadstead.dev/cluster";
+
+/// The Cluster that an applier's annotation [`CLUSTER`] names.
+///
+/// # Errors
+/// Where it is not a name.
+pub fn cluster(object: &Value) -> Result<Option<&str>, &'static str> {
+    match object["metadata"]["annotations"].get(CLUSTER).map(Value::as_str) {
+        None => Ok(None),
+        Some(Some(name)) if is_dns_subdomain(name) => Ok(Some(name)),
+        Some(_) => Err("want the name of a Cluster"),
+    }
+}
+
 /// Names the appliers from which one takes over what they do not build any more: `namespace/name`, separated by commas.
 pub const TAKES_OVER: &str = "fleet.roadstead.dev/takes-over";
 
@@ -133,6 +148,7 @@ fn read(field: &str, text: &str) -> Result<Value, String> {
 pub(crate) fn check(object: &Value) -> Vec<FieldError> {
     let mut errors = fields(object).1;
     for (annotation, wrong) in [
+        (CLUSTER, cluster(object).err()),
         (TAKES_OVER, takes_over(object).err()),
         (ADOPT_INVENTORY, adopt_inventory(object).err()),
         (GIVE_BACK, gives_back(object).err()),

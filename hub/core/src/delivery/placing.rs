@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use roadstead_api::annotated::{self, CLUSTER};
 use roadstead_api::older::modernize;
 use roadstead_api::{ChildRule, KindId, Reference};
 use roadstead_hub_plan::Rights;
@@ -223,7 +224,10 @@ impl Placing<'_> {
             let spec = &object["spec"];
             let is_parent = (&namespace, &name) == (&self.parent.namespace, &self.parent.name);
             if !is_parent && spec["clusterRef"].is_null() && spec["kubeConfig"].is_null() {
-                object["spec"]["clusterRef"] = json!({ "name": self.cluster });
+                let named = annotated::cluster(&object)
+                    .map_err(|why| format!("{shown}: annotation {CLUSTER}: {why}"))?
+                    .unwrap_or(&self.cluster);
+                object["spec"]["clusterRef"] = json!({ "name": named });
             }
         }
         let child = Child {

@@ -1,6 +1,6 @@
 //! What an object is given that says nothing itself, by its namespace or by the hub.
 
-use roadstead_api::{KindId, PipelineRole};
+use roadstead_api::{KindId, PipelineRole, annotated};
 use roadstead_hub_store::{Stored, Tx};
 use serde_json::{Value, json};
 
@@ -29,6 +29,17 @@ fn note_author(who: &Identity, before: Option<&Stored>, object: &mut Value) {
     }
 }
 
+/// The cluster that an applier's annotation chooses: where its spec names none, or still names that which the annotation chose before. What
+/// is wrong with an annotation is said where it is checked.
+fn annotated_cluster(before: Option<&Stored>, object: &Value) -> Option<String> {
+    let annotated = |object: &Value| annotated::cluster(object).ok().flatten().map(str::to_owned);
+    let named = |object: &Value| object["spec"]["clusterRef"]["name"].as_str().map(str::to_owned);
+    let wanted = annotated(object)?;
+    let given = before.map(|before| &before.object).filter(|before| annotated(before) == named(before));
+    let follows = given.is_some_and(|given| named(given) == named(object));
+    (follows || object["spec"]["clusterRef"].is_null()).then_some(wanted)
+}
+
 impl Objects {
     /// Completes an object that is written: gives it what it does not say itself, or cannot.
     pub(super) async fn complete(
@@ -45,8 +56,9 @@ impl Objects {
         self.choose_cluster(tx, address, before, object).await
     }
 
-    /// Has an applier that names no cluster name one: that which it named `before`, or where it is new, the default. So it stays where it is
-    /// when the default changes, and when somebody replaces it by what Git has: nothing moves from one cluster to another by itself.
+    /// Has an applier that names no cluster name one: that of its annotation, which it follows, or that which it named `before`, or where it is
+    /// new, the default. So it stays where it is when the default changes, and when somebody replaces it by what Git has: nothing moves from
+    /// one cluster to another by itself.
     async fn choose_cluster(
         &self,
         tx: &mut Tx,
@@ -57,9 +69,15 @@ impl Objects {
         let named = |object: &Value, field: &str| !object["spec"][field].is_null();
         if address.kind.get().role != PipelineRole::Applier
             || !object["spec"].is_object()
-            || named(object, "clusterRef")
             || named(object, "kubeConfig")
         {
+            return Ok(());
+        }
+        if let Some(name) = annotated_cluster(before, object) {
+            object["spec"]["clusterRef"] = json!({ "name": name });
+            return Ok(());
+        }
+        if named(object, "clusterRef") {
             return Ok(());
         }
         let Some(default) = self.default_cluster(tx, &address.namespace).await? else { return Ok(()) };

@@ -223,3 +223,50 @@ async fn what_names_no_cluster_gets_its_namespaces_default_or_the_hubs() -> Resu
     ensure!(chosen("team-a", "other").await?.is_empty());
     Ok(())
 }
+
+#[tokio::test]
+async fn an_annotation_chooses_a_cluster_where_the_spec_names_none() -> Result<()> {
+    let options = HubOptions { default_cluster: Some("edge-9".to_owned()), ..HubOptions::default() };
+    let site = Site::with(options).await?;
+    site.namespace("team-a").await?;
+    let access = || json!([{ "namespace": "team-a", "agentRights": true }]);
+    for cluster in ["edge-1", "edge-2"] {
+        site.cluster(cluster, access()).await?;
+    }
+    site.cluster("edge-3", json!([])).await?;
+    site.source("team-a", "fleet", &[file("app/map.yaml", &[config_map("web", "map")])]).await?;
+    let annotated = |cluster: &str, spec: Value| {
+        let mut object = kustomization("team-a", "app", "./app", spec);
+        object["metadata"]["annotations"] = json!({ "fleet.roadstead.dev/cluster": cluster });
+        object
+    };
+    let chosen = async || {
+        let stored = site.stored(KindId::Kustomization, "team-a", "app").await?;
+        anyhow::Ok(stored.object["spec"]["clusterRef"]["name"].as_str().unwrap_or_default().to_owned())
+    };
+    // It is followed, also where the same is applied again.
+    for cluster in ["edge-1", "edge-2", "edge-2", "edge-1"] {
+        site.apply(annotated(cluster, json!({}))).await?;
+        ensure!(chosen().await? == cluster, "{} and not {cluster}", chosen().await?);
+    }
+    let (reason, message) = site.process("team-a", "app").await?;
+    ensure!(reason == "Progressing", "{reason}: {message}");
+    site.succeed("team-a", "app").await?;
+    // What the spec says counts, and an annotation gives no right.
+    site.apply(annotated("edge-1", json!({ "clusterRef": { "name": "edge-2" } }))).await?;
+    ensure!(chosen().await? == "edge-2");
+    site.apply(annotated("edge-3", json!({ "clusterRef": { "name": "edge-2" } }))).await?;
+    ensure!(chosen().await? == "edge-2", "{}", chosen().await?);
+    let mut other = annotated("edge-3", json!({}));
+    other["metadata"]["name"] = json!("other");
+    site.apply(other).await?;
+    let (reason, message) = site.process("team-a", "other").await?;
+    ensure!(reason == "AccessDenied", "{reason}: {message}");
+    let refused = site.apply(annotated("Edge 1", json!({}))).await.err();
+    let refused = refused.map(|error| error.to_string()).unwrap_or_default();
+    ensure!(
+        refused.contains("fleet.roadstead.dev/cluster") && refused.contains("name of a Cluster"),
+        "{refused}"
+    );
+    Ok(())
+}

@@ -37,6 +37,25 @@ async fn a_child_cannot_choose_another_cluster() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_child_cannot_choose_another_cluster_by_an_annotation() -> Result<()> {
+    let annotated = |cluster: &str| {
+        let mut object = child("web", json!({}));
+        object["metadata"]["annotations"] = json!({ "fleet.roadstead.dev/cluster": cluster });
+        object
+    };
+    let site = team_a(json!({}), &[file("root/web.yaml", &[annotated("prod")]), web()]).await?;
+    is_denied(&site, "app", &["Kustomization team-a/web", "'prod'", "spec.delegation.clusters"]).await?;
+    ensure!(!site.exists(K, "team-a", "web").await?);
+    let site = team_a(json!({}), &[file("root/web.yaml", &[annotated("No Name")]), web()]).await?;
+    let (_, message) = site.process("team-a", "app").await?;
+    ensure!(
+        message.contains("fleet.roadstead.dev/cluster") && message.contains("name of a Cluster"),
+        "{message}"
+    );
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_child_cannot_choose_another_cluster_by_its_kubeconfig() -> Result<()> {
     let by_secret = json!({ "kubeConfig": { "secretRef": { "name": "other-kubeconfig" } } });
     let site = team_a(json!({}), &[file("root/web.yaml", &[child("web", by_secret)]), web()]).await?;
