@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 
 use api::Api;
 use figures::{Figure, Report};
+use fleet::alerts::Outage;
 use fleet::dashboard::Scene;
 use fleet::fairness::Greed;
 use fleet::sources::Amount;
@@ -46,6 +47,8 @@ pub(crate) struct Plan {
     pub(crate) clusters: usize,
     /// A tenant that asks for more than there is to do, beside others.
     pub(crate) greed: Greed,
+    /// A commit that fails everywhere.
+    pub(crate) outage: Outage,
     /// What the dashboard has to show.
     pub(crate) scene: Scene,
     /// Repositories and artifacts.
@@ -74,6 +77,7 @@ impl Plan {
                 fleets,
                 clusters: 10,
                 greed: Greed { clusters: 20, hanging: 2, greedy: 100, rounds: 5, asked_a_second: 200 },
+                outage: Outage { clusters: 20, down: Duration::from_secs(40), relayed: 200 },
                 scene: Scene { clusters: 40, kustomizations_of_each: 2, minutes: 1 },
                 sources: Amount {
                     files: 200,
@@ -101,6 +105,7 @@ impl Plan {
             fleets,
             clusters: 50,
             greed: Greed { clusters: 100, hanging: 10, greedy: 1000, rounds: 60, asked_a_second: 1000 },
+            outage: Outage { clusters: 100, down: Duration::from_secs(600), relayed: 1_000 },
             scene,
             sources: Amount {
                 files: 10_000,
@@ -142,6 +147,11 @@ async fn main() -> Result<()> {
     if matches!(only.as_str(), "" | "fairness") {
         eprintln!("a tenant beside others: {:?}", plan.greed);
         fleet::fairness::measure(&mut report, plan.greed).await?;
+    }
+    // A quarter of an hour long, so only where it is asked for.
+    if only == "alerts" {
+        eprintln!("a commit that fails everywhere: {:?}", plan.outage);
+        fleet::alerts::measure(&mut report, plan.outage).await?;
     }
     if matches!(only.as_str(), "" | "monorepo") {
         eprintln!("one repository of {} overlays", plan.overlays);

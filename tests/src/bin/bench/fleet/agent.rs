@@ -2,7 +2,7 @@
 //! have applied, but for Kustomizations named [`BROKEN`]: those never get healthy.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -30,6 +30,8 @@ pub(crate) struct Counts {
     pub(crate) connected: AtomicUsize,
     /// Dispatches that were carried out.
     pub(crate) finished: AtomicUsize,
+    /// Whether what is applied does not get healthy.
+    pub(crate) fails: AtomicBool,
     /// When that of a Kustomization was last, by its name.
     last: Mutex<BTreeMap<String, Instant>>,
 }
@@ -150,7 +152,7 @@ async fn answer(
             let key = ack.key.context("an acknowledgement has a key")?;
             let name = under_way.get(&key.applier_uid).context("it was dispatched")?.clone();
             let tended = Tended { begun: vec![key.applier_uid.clone()], ended: Vec::new() };
-            session.say(agent_message::Body::Finished(finished(key, &name)?)).await?;
+            session.say(agent_message::Body::Finished(finished(key, &name, counts)?)).await?;
             // As the real one, which watches what it has applied.
             session.say(agent_message::Body::Tended(tended)).await?;
             counts.finished(name);
@@ -174,10 +176,13 @@ fn object(name: &str) -> ObjectRef {
     }
 }
 
-fn finished(key: DispatchKey, name: &str) -> Result<Finished> {
+fn finished(key: DispatchKey, name: &str, counts: &Counts) -> Result<Finished> {
     let failure = if name.starts_with(BROKEN) {
         let sent = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis();
         let message = format!("timed out waiting for: ConfigMap/bench/{name}; sent at {sent}");
+        Some(Failure { stage: Stage::Wait.into(), message, ..Failure::default() })
+    } else if counts.fails.load(Ordering::Relaxed) {
+        let message = format!("ConfigMap/bench/settings-{name}: timed out after 5m0s: 0 of 1 ready");
         Some(Failure { stage: Stage::Wait.into(), message, ..Failure::default() })
     } else {
         None

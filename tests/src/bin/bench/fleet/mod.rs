@@ -1,6 +1,7 @@
 //! A hub with many agents: at rest, while each reports, and after a restart of the hub.
 
 mod agent;
+pub(crate) mod alerts;
 pub(crate) mod dashboard;
 pub(crate) mod fairness;
 pub(crate) mod monorepo;
