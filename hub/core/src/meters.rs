@@ -16,7 +16,7 @@ use roadstead_meters::{Open, QUICK, SLOW, StatusClass, Table, Times, Traced};
 use roadstead_model::{Queue, ResourceUid, StepTiming};
 use roadstead_sources::{FetchError, Outcome};
 
-pub(crate) use labels::{Build, OfQueue, StreamKind};
+pub(crate) use labels::{Build, Delivered, OfQueue, StreamKind};
 pub use labels::{Direction, RequestVerb, SessionEnd};
 use labels::{OfFetch, OfKind, OfStage, Relayed};
 
@@ -44,6 +44,7 @@ pub struct Meters {
     audit_lost: Table<StreamKind, (), Counter>,
     old_tokens: Counter,
     relayed: Table<Relayed, (), Counter>,
+    delivered: Table<Delivered, (), Counter>,
     /// How long reconciliations took. By uid, so that what is gone is gone from here, too.
     objects: Mutex<BTreeMap<ResourceUid, Times>>,
 }
@@ -87,6 +88,7 @@ impl Default for Meters {
             audit_lost: Table::default(),
             old_tokens: Counter::default(),
             relayed: Table::default(),
+            delivered: Table::default(),
             objects: Mutex::default(),
         }
     }
@@ -206,6 +208,11 @@ impl Meters {
         self.relayed.at(Relayed::LeftOut, ()).inc_by(left_out);
     }
 
+    /// Events were sent, or not.
+    pub(crate) fn delivered(&self, result: Delivered, count: u64) {
+        self.delivered.at(result, ()).inc_by(count);
+    }
+
     /// Uses of tokens that an older version made without an end.
     pub(crate) fn old_tokens(&self) -> Counter {
         self.old_tokens.clone()
@@ -246,6 +253,11 @@ impl Meters {
             "roadstead_old_token_uses",
             "Uses of tokens that an older version made without an end, at this replica",
             self.old_tokens.clone(),
+        );
+        registry.register(
+            "roadstead_delivery_attempts",
+            "Attempts to send events to Providers, and events that were given up, by what came of them, at this replica",
+            self.delivered.clone(),
         );
         registry.register(
             "roadstead_relayed_events",

@@ -158,17 +158,18 @@ impl Store {
         Ok(())
     }
 
-    /// Whether an Alert has told that an object failed, and not yet that this is over.
+    /// Whether an Alert has told that the object of an event failed, and not yet that this is over.
     ///
     /// # Errors
     /// Where the database refuses.
-    pub async fn told_of_failure(&self, alert: ResourceUid, object: &Value) -> Result<bool, StoreError> {
+    pub async fn told_of_failure(&self, alert: ResourceUid, event: &Value) -> Result<bool, StoreError> {
         sqlx::query_scalar(
-            "SELECT EXISTS (SELECT FROM alert_failing WHERE alert = $1 AND kind = $2::jsonb ->> 'kind'
-                            AND namespace = $2::jsonb ->> 'namespace' AND name = $2::jsonb ->> 'name')",
+            "SELECT EXISTS (SELECT FROM alert_failing WHERE alert = $1 AND kind = $2::jsonb #>> '{involvedObject,kind}'
+                            AND namespace = concat_ws('/', $2::jsonb ->> 'relayedFrom', $2::jsonb #>> '{involvedObject,namespace}')
+                            AND name = $2::jsonb #>> '{involvedObject,name}')",
         )
         .bind(alert.0)
-        .bind(object)
+        .bind(event)
         .fetch_one(&self.pool)
         .await
         .map_err(StoreError::query("look whether an Alert told of a failure"))
@@ -195,7 +196,7 @@ impl Store {
                                 CASE WHEN $2 <> 'sent' THEN $5::timestamptz END AS failed_at, $3 AS error FROM ended),
                   {COUNTED},
                   told AS (SELECT alert, event #>> '{{involvedObject,kind}}' AS kind,
-                                  event #>> '{{involvedObject,namespace}}' AS namespace,
+                                  concat_ws('/', event ->> 'relayedFrom', event #>> '{{involvedObject,namespace}}') AS namespace,
                                   event #>> '{{involvedObject,name}}' AS name, event ->> 'severity' = 'error' AS fails
                            FROM ended WHERE $2 = 'sent' AND event ->> 'reason' NOT IN ('Progressing', 'DependencyNotReady')),
                   failing AS (INSERT INTO alert_failing SELECT alert, kind, namespace, name FROM told WHERE fails
@@ -356,7 +357,10 @@ impl Store {
         sqlx::query(
             "DELETE FROM alert_failing AS failing
              WHERE NOT EXISTS (SELECT FROM resource WHERE resource.kind = failing.kind
-                               AND resource.namespace = failing.namespace AND resource.name = failing.name)",
+                               AND resource.namespace = failing.namespace AND resource.name = failing.name)
+               -- What a cluster's Flux told of is there as long as its Cluster is.
+               AND NOT EXISTS (SELECT FROM resource WHERE strpos(failing.namespace, '/') > 0 AND resource.kind = 'Cluster'
+                               AND resource.namespace = '' AND resource.name = split_part(failing.namespace, '/', 1))",
         )
         .execute(&self.pool)
         .await

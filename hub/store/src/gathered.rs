@@ -120,21 +120,23 @@ struct SumRow {
 type FailingRow = (String, Option<String>, Json<BTreeMap<String, String>>, i64, Value);
 
 impl Store {
-    /// Whether an Alert has told that an object failed and not yet that this is over, or is about to.
+    /// Whether an Alert has told that the object of an event failed and not yet that this is over, or is about to.
     ///
     /// # Errors
     /// Where the database refuses.
-    pub async fn tells_of_failure(&self, alert: ResourceUid, object: &Value) -> Result<bool, StoreError> {
+    pub async fn tells_of_failure(&self, alert: ResourceUid, event: &Value) -> Result<bool, StoreError> {
         sqlx::query_scalar(
-            "SELECT EXISTS (SELECT FROM alert_failing WHERE alert = $1 AND kind = $2::jsonb ->> 'kind'
-                            AND namespace = $2::jsonb ->> 'namespace' AND name = $2::jsonb ->> 'name')
+            "SELECT EXISTS (SELECT FROM alert_failing WHERE alert = $1 AND kind = $2::jsonb #>> '{involvedObject,kind}'
+                            AND namespace = concat_ws('/', $2::jsonb ->> 'relayedFrom', $2::jsonb #>> '{involvedObject,namespace}')
+                            AND name = $2::jsonb #>> '{involvedObject,name}')
                  OR EXISTS (SELECT FROM delivery WHERE alert = $1 AND state = 'waiting' AND event ->> 'severity' = 'error'
-                            AND event #>> '{involvedObject,kind}' = $2::jsonb ->> 'kind'
-                            AND event #>> '{involvedObject,namespace}' = $2::jsonb ->> 'namespace'
-                            AND event #>> '{involvedObject,name}' = $2::jsonb ->> 'name')",
+                            AND event ->> 'relayedFrom' IS NOT DISTINCT FROM $2::jsonb ->> 'relayedFrom'
+                            AND event #>> '{involvedObject,kind}' = $2::jsonb #>> '{involvedObject,kind}'
+                            AND event #>> '{involvedObject,namespace}' = $2::jsonb #>> '{involvedObject,namespace}'
+                            AND event #>> '{involvedObject,name}' = $2::jsonb #>> '{involvedObject,name}')",
         )
         .bind(alert.0)
-        .bind(object)
+        .bind(event)
         .fetch_one(&self.pool)
         .await
         .map_err(StoreError::query("look whether an Alert tells of a failure"))

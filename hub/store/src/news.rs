@@ -286,6 +286,7 @@ impl Tx {
                       other AS (SELECT max(delivery.id) AS id FROM delivery, same
                                 WHERE alert = $1 AND delivery.id > same.id
                                   AND delivery.event -> 'involvedObject' = $4::jsonb -> 'involvedObject'
+                                  AND delivery.event -> 'relayedFrom' IS NOT DISTINCT FROM $4::jsonb -> 'relayedFrom'
                                   AND delivery.event ->> 'severity' <> $4::jsonb ->> 'severity'),
                       room AS (SELECT count(*) < $7 AS is_there FROM
                                    (SELECT FROM delivery WHERE alert = $1 AND state = 'waiting' LIMIT $7) AS waiting),

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use roadstead_tests::gitserver::Commit;
-use roadstead_tests::sink::Sink;
-use roadstead_tests::{Fleet, HubSetup, PATIENCE, config_map, eventually, kustomization};
+use roadstead_tests::sink::{Answer, Sink};
+use roadstead_tests::{Fleet, HubProcess, HubSetup, PATIENCE, config_map, eventually, kustomization};
 use serde_json::Value;
 
 /// Waits for an event with this severity and one of these reasons.
@@ -213,4 +213,51 @@ async fn a_commit_has_one_status_that_counts_clusters() -> Result<()> {
     println!("from the fetch to the status that it failed: {:?}", began.elapsed());
     says(first.trim(), "success", "1 of 1 cluster ready").await?;
     Ok(())
+}
+
+#[tokio::test]
+async fn a_hub_that_is_killed_while_it_sends_loses_nothing_and_repeats_one() -> Result<()> {
+    let sink = Sink::start().await?;
+    let setup = HubSetup::new("alerts-killed").await?.arg("--allow-network=notify=127.0.0.1/32");
+    let mut fleet = Fleet::start_on(setup).await?;
+    let url = &sink.url;
+    fleet
+        .apply(&format!(
+            "apiVersion: notification.toolkit.fluxcd.io/v1beta3\nkind: Provider\nmetadata: {{name: hook}}\nspec: {{type: generic, \
+             timeout: 5m, address: '{url}/'}}\n---\napiVersion: notification.toolkit.fluxcd.io/v1beta3\nkind: Alert\n\
+             metadata: {{name: all}}\nspec: {{providerRef: {{name: hook}}, eventSeverity: error, eventSources: [{{kind: Kustomization, name: '*'}}]}}\n"
+        ))
+        .await?;
+    fleet.ready("alert/all").await?;
+    sink.answers(&[Answer::Hang]);
+    let bad =
+        Commit::new().file("config.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: 'No Name'}\n");
+    fleet.repository("app", &bad).await?;
+    for name in ["one", "two", "three"] {
+        fleet.apply(&kustomization(name, "app", ".", &[])).await?;
+        fleet.fails(&format!("kustomization/{name}"), "ReconciliationFailed", &[]).await?;
+    }
+    eventually("the first is on its way", PATIENCE, || {
+        let got = sink.got();
+        async move {
+            ensure!(got.len() == 1, "{got:?}");
+            Ok(())
+        }
+    })
+    .await?;
+    fleet.hub.kill9().await?;
+    fleet.hub = HubProcess::start(&fleet.setup).await?;
+    let names = |repeats: bool| -> Vec<Value> {
+        let is_repeat = |head: &str| head.contains("x-roadstead-repeat: true");
+        let of = sink.got().into_iter().filter(|(head, _)| is_repeat(head) == repeats);
+        of.map(|(_, event)| event["involvedObject"]["name"].clone()).collect()
+    };
+    eventually("all have arrived", PATIENCE, || {
+        let (firsts, repeats) = (names(false), names(true));
+        async move {
+            ensure!(firsts == ["one", "two", "three"] && repeats == ["one"], "{firsts:?} {repeats:?}");
+            Ok(())
+        }
+    })
+    .await
 }

@@ -68,6 +68,20 @@ label! {
 }
 
 label! {
+    /// What came of an attempt to send an event, or of an event.
+    pub(crate) enum Delivered of "result" {
+        /// It arrived.
+        Sent = "sent",
+        /// It is tried again.
+        Again = "again",
+        /// It would not be taken the next time either.
+        Failed = "failed",
+        /// It was not taken in time.
+        GivenUp = "given_up",
+    }
+}
+
+label! {
     /// What became of an event that a cluster's Flux told.
     pub(super) enum Relayed of "result" {
         /// It is sorted to Alerts.

@@ -17,6 +17,7 @@ use roadstead_notify::{
 use roadstead_outbound::{SendError, secret_header};
 
 use crate::HubError;
+use crate::meters::Delivered;
 use crate::notify::bus::Published;
 use crate::notify::provider::unsendable;
 use crate::notify::rollouts::Grouped;
@@ -76,6 +77,7 @@ impl Notifier {
         let since = now - self.options.give_up_notifications;
         let given_up = self.store.give_up_deliveries(uid, &spec.provider_ref.name, since, now).await?;
         if given_up > 0 {
+            self.meters.delivered(Delivered::GivenUp, given_up.unsigned_abs());
             let alert = format!("{}/{}", seen.namespace, seen.name);
             tracing::error!(target: LOGGER, alert, given_up, "events could not be sent in time, and are given up");
         }
@@ -239,6 +241,12 @@ impl Notifier {
             }
         };
         self.store.end_attempt(delivery.id, &attempted, now).await?;
+        let result = match &attempted {
+            Attempted::Sent => Delivered::Sent,
+            Attempted::Again { .. } => Delivered::Again,
+            Attempted::Failed { .. } => Delivered::Failed,
+        };
+        self.meters.delivered(result, 1);
         Ok(attempted)
     }
 
@@ -253,9 +261,7 @@ impl Notifier {
         match takes(way.type_, event) {
             Takes::Always => Ok(true),
             Takes::Never => Ok(false),
-            Takes::Recovery => {
-                Ok(self.store.told_of_failure(alert.uid, &delivery.event["involvedObject"]).await?)
-            }
+            Takes::Recovery => Ok(self.store.told_of_failure(alert.uid, &delivery.event).await?),
         }
     }
 

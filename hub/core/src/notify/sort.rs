@@ -186,7 +186,7 @@ impl Notifier {
         if let Some(place) = to.gathering.keeps(about(event, cluster, &news.labels)) {
             let was_told = place.is_silence
                 && recovery.is_some()
-                && self.store.tells_of_failure(uid, &json!(event.involved_object)).await?;
+                && self.store.tells_of_failure(uid, &json!(event)).await?;
             if !was_told {
                 if !was_kept {
                     let kept = ToGather { event, cluster, condition, labels: &news.labels, news: news.id };

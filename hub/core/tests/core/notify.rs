@@ -380,6 +380,38 @@ async fn a_service_that_hangs_or_floods_costs_its_timeout_and_no_memory() -> Res
 }
 
 #[tokio::test]
+async fn a_token_that_is_rotated_while_an_event_is_sent_is_used_the_next_time() -> Result<()> {
+    let alerted = Alerted::new("generic").await?;
+    let site = &alerted.site;
+    let secret = async |token: &str| {
+        let headers = format!("Authorization: Bearer {token}\n");
+        site.apply(
+            json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": "apps", "name": "chat" },
+            "data": { "address": STANDARD.encode(&alerted.sink.url), "headers": STANDARD.encode(headers) } }),
+        )
+        .await
+    };
+    let (hub, sink) =
+        (Hub::open(site.store.clone(), alerted.clock.clone(), options(true)).await?, &alerted.sink);
+    secret("the-old-one").await?;
+    site.apply(provider("apps", json!({ "type": "generic", "secretRef": { "name": "chat" } }))).await?;
+    sink.answers(&[Answer::Http(401, "", "")]);
+    alerted.happens("first").await?;
+    alerted.happens("second").await?;
+    pass(&hub, site, "apps").await?;
+    secret("the-new-one").await?;
+    alerted.clock.set(60);
+    pass(&hub, site, "apps").await?;
+    let tokens: Vec<bool> = sink.got().iter().map(|(head, _)| head.contains("bearer the-new-one")).collect();
+    ensure!(
+        sink.messages() == ["first", "first", "second"] && tokens == [false, true, true],
+        "{:?}",
+        sink.got()
+    );
+    Ok(())
+}
+
+#[tokio::test]
 async fn what_is_secret_is_nowhere_but_on_its_way() -> Result<()> {
     install_crypto();
     let site = Site::with(options(true)).await?;

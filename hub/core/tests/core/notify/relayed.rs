@@ -28,17 +28,21 @@ async fn session(alerted: &Alerted, name: &str, spec: Value) -> Result<Session> 
     tx.identify_cluster(cluster, kube_system, now).await?;
     tx.set_agent_key(cluster, &identity.public_key, now).await?;
     tx.commit().await?;
+    begin(alerted, &identity, kube_system.to_string()).await
+}
+
+async fn begin(alerted: &Alerted, identity: &AgentIdentity, kube_system_uid: String) -> Result<Session> {
     let greeting = Greeting {
         agent_version: "0.1.0".to_owned(),
         kubernetes_version: "v1.36.0".to_owned(),
-        kube_system_uid: kube_system.to_string(),
+        kube_system_uid,
         image: None,
         upgrade: None,
         clock: None,
         capabilities: Capabilities::of_this_agent(),
         seen: Vec::new(),
     };
-    Ok(alerted.hub.sessions.begin(&identity, &greeting).await?.session)
+    Ok(alerted.hub.sessions.begin(identity, &greeting).await?.session)
 }
 
 fn event(name: &str, message: &str, is_error: bool) -> RelayedEvent {
@@ -124,17 +128,7 @@ async fn session_again(alerted: &Alerted, before: &Session) -> Result<Session> {
             .bind(before.cluster.0)
             .fetch_one(&mut connection)
             .await?;
-    let greeting = Greeting {
-        agent_version: "0.1.0".to_owned(),
-        kubernetes_version: "v1.36.0".to_owned(),
-        kube_system_uid: kube_system,
-        image: None,
-        upgrade: None,
-        clock: None,
-        capabilities: Capabilities::of_this_agent(),
-        seen: Vec::new(),
-    };
-    Ok(alerted.hub.sessions.begin(&identity, &greeting).await?.session)
+    begin(alerted, &identity, kube_system).await
 }
 
 #[tokio::test]
@@ -209,6 +203,38 @@ async fn they_make_no_status_and_no_comment() -> Result<()> {
         ensure!(count(site, "SELECT count(*) FROM relayed_news").await? == 0, "{type_}: not sorted");
         ensure!(alerted.sink.posts().is_empty(), "{type_}: {:?}", alerted.sink.got());
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn chats_hear_that_all_is_well_of_the_cluster_that_failed() -> Result<()> {
+    let alerted = Alerted::new("rocket").await?;
+    let site = &alerted.site;
+    let [one, two] =
+        [session(&alerted, "edge-1", json!({})).await?, session(&alerted, "edge-2", json!({})).await?];
+    site.apply(alert("apps", json!({ "eventSources": [of_clusters("*")] }))).await?;
+    let closing = |message: &str| {
+        let mut event = event("web", message, false);
+        event.metadata.insert("kustomize.toolkit.fluxcd.io/commit_status".to_owned(), "update".to_owned());
+        event
+    };
+    for (session, event) in [
+        (&one, event("web", "one fails", true)),
+        (&two, closing("two is well, as ever")),
+        (&one, closing("one is well again")),
+        (&one, closing("one is well, as ever")),
+    ] {
+        alerted.hub.notify.relay(session, vec![event]).await?;
+        alerted.pass().await?;
+    }
+    let text = |(_, body): (String, Value)| body["attachments"][0]["text"].clone();
+    let told: Vec<Value> = alerted.sink.got().into_iter().map(text).collect();
+    ensure!(told == ["one fails", "one is well again"], "{told:?}");
+    let failing = "SELECT count(*) FROM alert_failing";
+    alerted.hub.notify.relay(&one, vec![event("web", "one fails again", true)]).await?;
+    alerted.pass().await?;
+    site.store.trim_deliveries(alerted.hub.now(), 1_000).await?;
+    ensure!(count(site, failing).await? == 1, "that it fails is forgotten while its Cluster is there");
     Ok(())
 }
 

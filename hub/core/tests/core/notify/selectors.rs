@@ -1,10 +1,12 @@
 //! Sources that select namespaces and clusters by their labels.
 
 use anyhow::{Result, ensure};
+use roadstead_api::KindId;
 use roadstead_hub_store::NewsItem;
+use roadstead_tests::eventually;
 use serde_json::{Value, json};
 
-use super::{Alerted, alert, news};
+use super::{Alerted, alert, news, pass, provider};
 
 /// Labels an object without namespace, in the place of those that it had.
 async fn label(alerted: &Alerted, kind: &str, name: &str, labels: Value) -> Result<()> {
@@ -104,5 +106,62 @@ async fn selectors_that_mean_nothing_are_refused() -> Result<()> {
         (0..51).map(|number| (format!("l{number}"), json!("x"))).collect();
     let why = refused(json!({ "clusterSelector": { "matchLabels": many } })).await;
     ensure!(why.contains("at most 50 labels in all"), "{why}");
+    Ok(())
+}
+
+/// The two teams of the kustomize-controller's specification: one hears of all failures in a namespace, the other of one app wherever it is.
+#[tokio::test]
+async fn one_team_hears_of_a_namespace_and_another_of_an_app_no_matter_the_namespace() -> Result<()> {
+    let alerted = Alerted::new("generic").await?;
+    let site = &alerted.site;
+    for namespace in ["prod", "staging", "team-frontend"] {
+        site.namespace(namespace).await?;
+    }
+    let to = |namespace: &str, path: &str| {
+        provider(namespace, json!({ "type": "generic", "address": format!("{}/{path}", alerted.sink.url) }))
+    };
+    site.apply(to("prod", "on-call")).await?;
+    let all = json!([{ "kind": "Kustomization", "name": "*" }]);
+    site.apply(alert("prod", json!({ "eventSources": all, "eventSeverity": "error" }))).await?;
+    // The frontend team may get its app everywhere, and nothing else.
+    let member = site.member("team-frontend").await?;
+    let group = "rbac.authorization.k8s.io";
+    let named = |kind: &str| json!({ "apiVersion": format!("{group}/v1"), "kind": kind, "metadata": { "name": "frontend" } });
+    let mut role = named("ClusterRole");
+    role["rules"] = json!([{ "apiGroups": ["kustomize.toolkit.fluxcd.io"], "resources": ["kustomizations"],
+        "resourceNames": ["frontend"], "verbs": ["get"] }]);
+    site.apply(role).await?;
+    let mut binding = named("ClusterRoleBinding");
+    binding["roleRef"] = json!({ "apiGroup": group, "kind": "ClusterRole", "name": "frontend" });
+    binding["subjects"] = json!([{ "kind": "User", "apiGroup": group, "name": "admin-of-team-frontend" }]);
+    site.apply(binding).await?;
+    eventually("the right is known", std::time::Duration::from_secs(10), async || {
+        Ok(member.authorize("get", KindId::Kustomization.get(), "", "prod", "frontend")?)
+    })
+    .await?;
+    site.apply_as(&member, to("team-frontend", "frontend")).await?;
+    let app = json!([{ "kind": "Kustomization", "name": "frontend", "namespace": "*" }]);
+    site.apply_as(&member, alert("team-frontend", json!({ "eventSources": app }))).await?;
+    let mut tx = site.store.begin().await?;
+    for (namespace, name, severity) in [
+        ("prod", "frontend", "error"),
+        ("prod", "backend", "error"),
+        ("prod", "backend", "info"),
+        ("staging", "frontend", "info"),
+        ("staging", "backend", "error"),
+    ] {
+        tx.tell(news(namespace, name, &format!("{namespace}/{name} {severity}"), severity));
+    }
+    tx.commit().await?;
+    for namespace in ["prod", "team-frontend"] {
+        pass(&alerted.hub, site, namespace).await?;
+    }
+    let heard = |path: &str| {
+        let of =
+            alerted.sink.got().into_iter().filter(|(head, _)| head.starts_with(&format!("post /{path} ")));
+        of.map(|(_, event)| event["message"].clone()).collect::<Vec<Value>>()
+    };
+    ensure!(heard("on-call") == ["prod/frontend error", "prod/backend error"], "{:?}", heard("on-call"));
+    ensure!(heard("frontend") == ["prod/frontend error", "staging/frontend info"], "{:?}", heard("frontend"));
     Ok(())
 }
