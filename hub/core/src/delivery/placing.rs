@@ -226,7 +226,7 @@ impl Placing<'_> {
             if !is_parent && spec["clusterRef"].is_null() && spec["kubeConfig"].is_null() {
                 let named = annotated::cluster(&object)
                     .map_err(|why| format!("{shown}: annotation {CLUSTER}: {why}"))?
-                    .unwrap_or(&self.cluster);
+                    .unwrap_or(self.cluster);
                 object["spec"]["clusterRef"] = json!({ "name": named });
             }
         }
