@@ -248,8 +248,15 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         at: "unsourced/*",
         what: "Event",
         flux: "",
-        hub: "Warning ArtifactFailed GitRepository 'NAMESPACE/unsourced' *",
+        hub: "Warning ArtifactFailed GitRepository 'NAMESPACE/unsourced' not found *",
         why: "Flux tells of it in the condition only.",
+    },
+    Difference {
+        at: "unsourced/*",
+        what: "Event",
+        flux: "",
+        hub: "Normal ArtifactFailed GitRepository 'NAMESPACE/unsourced' has no artifact: *",
+        why: "Flux tells of it in the condition only. It is the source that fails.",
     },
     Difference {
         at: "variables/missing",
