@@ -77,7 +77,7 @@ impl Plan {
                 fleets,
                 clusters: 10,
                 greed: Greed { clusters: 20, hanging: 2, greedy: 100, rounds: 5, asked_a_second: 200 },
-                outage: Outage { clusters: 20, down: Duration::from_secs(40), relayed: 200 },
+                outage: Outage { clusters: 100, down: Duration::from_secs(60), relayed: 1_000 },
                 scene: Scene { clusters: 40, kustomizations_of_each: 2, minutes: 1 },
                 sources: Amount {
                     files: 200,
