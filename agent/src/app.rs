@@ -67,7 +67,7 @@ pub struct Settings {
     pub networks: Vec<Rule>,
     /// Where the agent's metrics are served; without it, nowhere.
     pub metrics: Option<SocketAddr>,
-    /// Where events of Flux's controllers are taken, and the file with the token for that; without it, nowhere.
+    /// Where events from Flux's controllers are accepted, and the file with the token for that; without it, nowhere.
     pub events: Option<(SocketAddr, PathBuf)>,
     /// Bytes of memory that the process may use; without it, what its surroundings say.
     pub memory: Option<u64>,
@@ -112,7 +112,7 @@ pub enum AgentError {
         /// Why.
         source: std::io::Error,
     },
-    /// There is no token for those who tell events.
+    /// The token for the events port cannot be used.
     #[error("{}", roadstead_model::chain(.0))]
     EventsToken(#[from] TokenError),
     /// No key could be made.
@@ -157,7 +157,7 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Agen
         let token = TokenFile(token.clone());
         token.read().await?;
         let listener = listen("--events-listen", *address).await?;
-        tracing::info!(address = %listener.local_addr().unwrap_or(*address), "events of Flux are taken there");
+        tracing::info!(address = %listener.local_addr().unwrap_or(*address), "events from Flux are accepted there");
         tokio::spawn(relay::serve(Arc::clone(&relayed), token, meters.clone(), listener, stop.child_token()));
     }
     let mut config = cluster_config(&settings).await?;

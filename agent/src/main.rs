@@ -56,12 +56,12 @@ struct Args {
     /// name no object of the cluster
     #[arg(long, value_name = "ADDR", env = "ROADSTEAD_METRICS_LISTEN")]
     metrics_listen: Option<SocketAddr>,
-    /// Take events of Flux's controllers in the cluster on this address, by HTTP without TLS, and tell the hub: 0.0.0.0:7446. Off by
-    /// default
+    /// Accept events from Flux's controllers in the cluster on this address (HTTP without TLS), and relay them to the hub: 0.0.0.0:7446.
+    /// Off by default
     #[arg(long, value_name = "ADDR", env = "ROADSTEAD_EVENTS_LISTEN", requires = "events_token_file")]
     events_listen: Option<SocketAddr>,
-    /// The token that Flux's controllers have to send, as the password of --events-addr=http://flux:TOKEN@HOST:PORT/; it is read again for
-    /// each event
+    /// The file with the token that Flux's controllers must send, as the password in --events-addr=http://flux:TOKEN@HOST:PORT/. It is
+    /// read again for each event
     #[arg(long, value_name = "PATH", env = "ROADSTEAD_EVENTS_TOKEN_FILE")]
     events_token_file: Option<PathBuf>,
     /// Memory of the whole process: large builds wait for each other, and one that can never fit is refused: 1073741824, 512Mi

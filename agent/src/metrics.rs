@@ -231,7 +231,7 @@ impl Meters {
         );
         registry.register(
             "roadstead_agent_flux_events",
-            "Events that controllers of Flux have told, and whether they were taken",
+            "Events reported by Flux's controllers, and whether they were accepted",
             self.0.relayed.clone(),
         );
         registry.register(

@@ -12,12 +12,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use roadstead_model::{ApplierUid, Digest, DispatchKey, ObjectRef, ObjectResult, Position};
+use roadstead_model::{ApplierUid, Digest, DispatchKey, ObjectRef, ObjectResult, Position, RelayedEvent};
 use roadstead_proto::limits::MAX_TENDED;
 use roadstead_proto::v1::Refused;
 use roadstead_proto::{
     Backlog, Corrected, Correction, DriftReport, Finished, HealthReport, InventoryAck, InventoryIntent,
-    ObjectHealth, Progress, RelayedEvent, Started, Tended,
+    ObjectHealth, Progress, Started, Tended,
 };
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
@@ -218,7 +218,6 @@ impl Outbox {
 
     /// A session begins: everything that is not confirmed is to be sent again.
     pub fn begin_session(&self) {
-        self.relayed.begin_session();
         self.change(|state| {
             state.is_live = true;
             state.refusals.clear();

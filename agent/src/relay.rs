@@ -1,5 +1,5 @@
-//! The port that Flux's controllers in the cluster tell their events to: `--events-listen`. What they tell goes to the hub, whose Alerts
-//! may be for it. It takes what Flux's notification-controller takes, but not from everybody: each request bears a token.
+//! The port to which Flux's controllers in the cluster report events: `--events-listen`. The events go to the hub, which matches them with its
+//! Alerts. The port accepts what Flux's notification-controller accepts, but each request must bear a token.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,9 +12,10 @@ use http::header::{AUTHORIZATION, CONNECTION, HeaderValue, WWW_AUTHENTICATE};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use roadstead_model::{ObjectRef, Secret};
+use roadstead_listener::{Pace, Paces};
+use roadstead_model::{ObjectRef, RelayedEvent, Secret};
 use roadstead_proto::limits::{MAX_RELAYED_METADATA, MAX_RELAYED_METADATA_BYTES, bounded};
-use roadstead_proto::{RelayedEvent, v1};
+use roadstead_proto::v1;
 use serde::Deserialize;
 use subtle::ConstantTimeEq as _;
 use tokio::io::AsyncReadExt as _;
@@ -26,11 +27,13 @@ use crate::outbox::Relayed;
 use crate::port::{Port, plain};
 
 /// Connections at once; the oldest makes room for one more.
-const CONNECTIONS: usize = 32;
+const CONNECTIONS: usize = 16;
 /// Bytes of an event: Flux bounds messages to 39,000 characters, and each connection may hold one.
 const BODY: usize = 256 * 1024;
-/// So long is waited until the hub has taken an event in. Flux waits for five seconds, and tells it again after that.
+/// How long an answer waits for the hub to store the event. Flux waits for five seconds, and then sends it again.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// How often it is logged that the token cannot be read.
+const LINES: Pace = Pace { at_once: 3, then: Duration::from_secs(60) };
 /// Bytes of a token.
 const TOKEN: std::ops::RangeInclusive<usize> = 16..=4_096;
 
@@ -53,7 +56,7 @@ pub enum TokenError {
     },
 }
 
-/// The token that whoever tells an event has to have, in a file that may change.
+/// The file with the token that each request must bear. It may change at any time.
 #[derive(Debug, Clone)]
 pub(crate) struct TokenFile(pub(crate) PathBuf);
 
@@ -74,7 +77,7 @@ impl TokenFile {
     }
 }
 
-/// Takes events in until `stop`.
+/// Accepts events until `stop`.
 pub(crate) async fn serve(
     relayed: Arc<Relayed>,
     token: TokenFile,
@@ -83,10 +86,13 @@ pub(crate) async fn serve(
     stop: CancellationToken,
 ) {
     let port = Port { listener, name: "events", connections: CONNECTIONS };
+    // Whoever reaches the port could have a line written as often as they like.
+    let unreadable = Arc::new(Paces::new(LINES));
     let answer = move |request| {
         let (relayed, token, meters) = (Arc::clone(&relayed), token.clone(), meters.clone());
+        let unreadable = Arc::clone(&unreadable);
         async move {
-            let mut response = match take(&relayed, &token, &meters, request).await {
+            let mut response = match take(&relayed, &token, &unreadable, &meters, request).await {
                 Ok(()) => plain(StatusCode::ACCEPTED, ""),
                 Err(refusal) => {
                     meters.told(Told::Refused);
@@ -119,40 +125,53 @@ impl Refusal {
 async fn take(
     relayed: &Relayed,
     token: &TokenFile,
+    unreadable: &Paces<()>,
     meters: &Meters,
     request: Request<Incoming>,
 ) -> Result<(), Refusal> {
     let refuse = |status, why: &str| Refusal(status, why.to_owned());
     if request.uri().path() != "/" {
-        return Err(refuse(StatusCode::NOT_FOUND, "events are told to /"));
+        return Err(refuse(StatusCode::NOT_FOUND, "post events to /"));
     }
     if request.method() != Method::POST {
         return Err(refuse(StatusCode::METHOD_NOT_ALLOWED, "only POST is allowed"));
     }
     let token = token.read().await.map_err(|error| {
-        tracing::error!(error = roadstead_model::chain(&error), "no event is taken from Flux");
-        refuse(StatusCode::SERVICE_UNAVAILABLE, "the token of this listener cannot be read")
+        if let Some(left_out) = unreadable.next(()) {
+            let error = roadstead_model::chain(&error);
+            tracing::error!(error, left_out, "events from Flux are refused: the token cannot be read");
+        }
+        refuse(StatusCode::SERVICE_UNAVAILABLE, "the listener's token cannot be read")
     })?;
     let given = request.headers().get(AUTHORIZATION).and_then(given);
     if given.is_none_or(|given| !is_same(&given, &token)) {
-        return Err(refuse(StatusCode::UNAUTHORIZED, "the token of this listener is needed"));
+        return Err(refuse(
+            StatusCode::UNAUTHORIZED,
+            "the listener's token is required, as a bearer token or as the password of basic authentication",
+        ));
     }
     let body = Limited::new(request.into_body(), BODY).collect().await.map_err(|error| {
         if error.is::<LengthLimitError>() {
-            return Refusal(StatusCode::PAYLOAD_TOO_LARGE, format!("an event has {BODY} bytes at most"));
+            return Refusal(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                format!("an event must be at most {BODY} bytes long"),
+            );
         }
-        refuse(StatusCode::BAD_REQUEST, "the request could not be read")
+        refuse(StatusCode::BAD_REQUEST, "the request body could not be read")
     })?;
     let event = read(&body.to_bytes()).map_err(|why| Refusal(StatusCode::BAD_REQUEST, why))?;
     // One of severity `trace` is for nobody else.
     let Some(event) = event else { return Ok(()) };
     let Ok(answered) = relayed.add(event) else {
-        return Err(refuse(StatusCode::SERVICE_UNAVAILABLE, "too many events wait for the hub; try again"));
+        return Err(refuse(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "too many events wait for the hub: try again later",
+        ));
     };
     if let Some(answered) = answered
         && let Ok(Ok(false)) = tokio::time::timeout(PATIENCE, answered).await
     {
-        return Err(refuse(StatusCode::SERVICE_UNAVAILABLE, "the hub did not take the event"));
+        return Err(refuse(StatusCode::SERVICE_UNAVAILABLE, "the hub refused the event"));
     }
     meters.told(Told::Taken);
     Ok(())
@@ -209,7 +228,7 @@ struct Involved {
 /// Reads an event; none where it is one that is not told on.
 fn read(body: &[u8]) -> Result<Option<RelayedEvent>, String> {
     let event: FluxEvent = serde_json::from_slice(body)
-        .map_err(|error| format!("the body is not an event of Flux's: {error}"))?;
+        .map_err(|error| format!("the body is not an event as Flux sends it: {error}"))?;
     let is_error = match event.severity.as_str() {
         "error" => true,
         "info" => false,

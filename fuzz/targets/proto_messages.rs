@@ -7,9 +7,9 @@ mod oracle;
 
 use oracle::{Allowance, hold};
 use prost::Message as _;
-use roadstead_model::Dispatch;
+use roadstead_model::{Dispatch, RelayedEvent};
 use roadstead_proto::v1;
-use roadstead_proto::{Finished, InventoryAck, InventoryIntent, Progress, RelayedEvent};
+use roadstead_proto::{Finished, InventoryAck, InventoryIntent, Progress};
 
 const ALLOWANCE: Allowance = Allowance { bytes: 600, nanos: 10_000 };
 

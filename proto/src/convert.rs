@@ -12,6 +12,8 @@ mod relayed;
 mod rules;
 mod substitute;
 
+pub use relayed::relayed_events;
+
 use std::time::Duration;
 
 use roadstead_kstatus::Status;

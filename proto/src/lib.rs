@@ -13,8 +13,7 @@ pub mod message;
 pub use convert::ConvertError;
 pub use message::{
     AgentState, Backlog, Corrected, Correction, DriftReport, Failure, Finished, HealthReport, HealthState,
-    InventoryAck, InventoryIntent, ObjectHealth, OwnedByAnother, Progress, RelayedEvent, Started, Tended,
-    Unwatched,
+    InventoryAck, InventoryIntent, ObjectHealth, OwnedByAnother, Progress, Started, Tended, Unwatched,
 };
 
 /// The generated messages, client and server of `roadstead.link.v1`.

@@ -1,6 +1,5 @@
 //! The bodies of messages as checked values. See `link.proto` for what each is for; only what Rust adds is said here.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use roadstead_kstatus::Status;
@@ -175,29 +174,6 @@ pub struct Unwatched {
     pub account: Option<String>,
     /// Why.
     pub why: String,
-}
-
-/// What one of Flux's controllers in an agent's cluster has told.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RelayedEvent {
-    /// The object that it is about.
-    pub object: ObjectRef,
-    /// The object's uid.
-    pub uid: String,
-    /// Whether its severity is `error`.
-    pub is_error: bool,
-    /// When it happened, as RFC 3339 has it.
-    pub timestamp: String,
-    /// What happened, for people.
-    pub message: String,
-    /// What happened, in one word.
-    pub reason: String,
-    /// The controller that tells it.
-    pub reporting_controller: String,
-    /// Where that runs.
-    pub reporting_instance: String,
-    /// What else is known, with keys `GROUP/KEY`.
-    pub metadata: BTreeMap<String, String>,
 }
 
 /// Which appliers an agent tends from now on, and which it does not any more.

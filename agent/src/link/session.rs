@@ -123,6 +123,13 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
         self.runner.hub_is_there(true);
         self.runner.builds().begin_session();
         self.runner.outbox().begin_session();
+        if self.capabilities.has(Capability::RelayedEvents) {
+            self.runner.outbox().relayed().begin_session();
+        } else if !self.runner.outbox().relayed().is_drained() {
+            tracing::warn!(
+                "events from Flux are kept until the hub is upgraded: this version of it does not accept them"
+            );
+        }
         let runner = self.runner;
         let end = match self.converse(stop).await {
             Ok(()) => {
@@ -277,16 +284,8 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
             }
             Outgoing::Relayed(last, events) => {
                 let events = events.into_iter().map(v1::RelayedEvent::from).collect();
-                let message = v1::RelayedEvents { events };
-                if self.capabilities.has(Capability::RelayedEvents) && fits(&message) {
-                    let seq = self.send(agent_message::Body::RelayedEvents(message));
-                    self.awaited.push((seq, Awaited::Relayed(last)));
-                } else {
-                    tracing::warn!(
-                        "events of Flux's are lost: the hub is of a version that does not take them"
-                    );
-                    self.runner.outbox().relayed().settle(last, false);
-                }
+                let seq = self.send(agent_message::Body::RelayedEvents(v1::RelayedEvents { events }));
+                self.awaited.push((seq, Awaited::Relayed(last)));
             }
             Outgoing::Finished(finished) => {
                 let key = finished.key.clone();

@@ -53,7 +53,7 @@ pub struct ClusterSpec {
     /// too. Defaults to Hub.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub events: Option<EventsIn>,
-    /// Namespaces of the hub whose Alerts may be told of events that the cluster's Flux tells, whoever wrote them; `*` for all.
+    /// Namespaces of the hub whose Alerts may receive the events that Flux reports in the cluster, whoever wrote them; `*` for all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 100), inner(length(min = 1, max = 63)))]
     pub event_readers: Vec<String>,

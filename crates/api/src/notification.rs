@@ -261,8 +261,8 @@ pub struct CrossNamespaceObjectReference {
     /// Name of the referent; `*` for all.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// The Cluster whose Flux's events are meant, which its agent relays: its name, or `*` for all. Those need the writer's right to get
-    /// clusters/events, or to be named by the Cluster's spec.eventReaders. Without it, the hub's own objects are meant.
+    /// The Cluster whose events are meant, as Flux's controllers there report them to its agent: its name, or `*` for all. Needs the writer's
+    /// right to get clusters/events, or the Cluster's spec.eventReaders to name the namespace. Without it, the hub's own objects are meant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub cluster: Option<String>,

@@ -261,7 +261,7 @@ impl Meters {
         );
         registry.register(
             "roadstead_relayed_events",
-            "Events of Flux in clusters that an Alert listens to, by what became of them, at this replica",
+            "Events reported by Flux in clusters to which an Alert listens, by what became of them, at this replica",
             self.relayed.clone(),
         );
     }

@@ -37,8 +37,6 @@ use roadstead_hub_store::{Store, StoreError, Stored, Tx};
 use roadstead_model::Reason;
 use tokio::sync::Mutex;
 
-pub use self::relay::RelayedEvent;
-
 use crate::clock::Clock;
 use crate::clusters::Sessions;
 use crate::context::Context;

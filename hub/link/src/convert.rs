@@ -8,9 +8,7 @@ use roadstead_hub_core::delivery::{
 };
 use roadstead_model::DispatchKey;
 use roadstead_proto::limits::bounded;
-use roadstead_proto::{
-    ConvertError, Corrected, Correction, Finished, ObjectHealth, RelayedEvent, Unwatched, v1,
-};
+use roadstead_proto::{ConvertError, Corrected, Correction, Finished, ObjectHealth, Unwatched, v1};
 
 /// How long ago a correction may be said to have begun.
 const MAX_AGO: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -47,32 +45,6 @@ pub(crate) fn finished(finished: Finished) -> DispatchResult {
         found: finished.found,
         held: finished.held,
         warnings: finished.warnings,
-    }
-}
-
-/// What a controller of Flux has told, for the hub.
-pub(crate) fn relayed(event: RelayedEvent) -> roadstead_hub_core::notify::RelayedEvent {
-    let RelayedEvent {
-        object,
-        uid,
-        is_error,
-        timestamp,
-        message,
-        reason,
-        reporting_controller,
-        reporting_instance,
-        metadata,
-    } = event;
-    roadstead_hub_core::notify::RelayedEvent {
-        object,
-        uid,
-        is_error,
-        timestamp,
-        message,
-        reason,
-        reporting_controller,
-        reporting_instance,
-        metadata,
     }
 }
 

@@ -9,6 +9,11 @@ use uuid::Uuid;
 use crate::news::MOST_WAITING;
 use crate::{Store, StoreError, Tx, WaitingNews};
 
+/// Events of all clusters that wait to be sorted, some KiB each. Beyond that, each cluster has room for a few only, so that those that report
+/// little are heard.
+const MOST_OF_ALL: i64 = 20_000;
+const MOST_THEN: i64 = 10;
+
 /// What an Alert listens to of clusters.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RelayedSource {
@@ -44,7 +49,7 @@ pub struct RelayedItem {
 pub struct RelayedCount {
     /// Somebody listens to them.
     pub heard: u64,
-    /// Of these there was no room for so many: too many of the cluster wait to be sorted.
+    /// Of these there was no room for so many: too many wait to be sorted.
     pub left_out: u64,
 }
 
@@ -120,10 +125,13 @@ impl Tx {
                                           WHERE source.kind = told.kind AND source.cluster IN ($1, '*')
                                             AND source.namespace IN (told.namespace, '*') AND source.name IN (told.name, '*')
                                             AND (told.is_error OR NOT source.only_errors))),
-                  waiting AS (SELECT count(*) AS count FROM (SELECT FROM relayed_news WHERE cluster = $1 LIMIT $8) AS waiting),
+                  all_waiting AS (SELECT count(*) AS count FROM (SELECT FROM relayed_news LIMIT $9) AS waiting),
+                  room AS (SELECT greatest(most - (SELECT count(*) FROM (SELECT FROM relayed_news WHERE cluster = $1 LIMIT $8) AS own), 0)
+                                  AS places
+                           FROM (SELECT CASE WHEN count < $9 THEN $8 ELSE $10 END AS most FROM all_waiting) AS bound),
                   kept AS (INSERT INTO relayed_news (cluster, event, condition)
                            SELECT $1, event, condition FROM heard
-                           ORDER BY place LIMIT (SELECT greatest($8 - count, 0) FROM waiting) RETURNING id)
+                           ORDER BY place LIMIT (SELECT places FROM room) RETURNING id)
              SELECT (SELECT count(*) FROM heard), (SELECT count(*) FROM kept)",
         )
         .bind(cluster)
@@ -134,6 +142,8 @@ impl Tx {
         .bind(events.iter().map(|one| Json(&one.event)).collect::<Vec<_>>())
         .bind(events.iter().map(|one| one.condition).collect::<Vec<_>>())
         .bind(MOST_WAITING)
+        .bind(MOST_OF_ALL)
+        .bind(MOST_THEN)
         .fetch_one(self.written().await?)
         .await
         .map_err(StoreError::query("write events of a cluster"))?;

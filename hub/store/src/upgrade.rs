@@ -16,8 +16,8 @@ pub(crate) const DEAD_AFTER: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(15);
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
-/// Makes the migrations that the database lacks. One that a newer version has made besides is left as it is: migrations only add, so
-/// that a replica of the version before goes on beside newer ones, also where it starts again.
+/// Makes the migrations that the database lacks. One that a newer version has made besides is left as it is: migrations keep what the version
+/// before uses, so that a replica of it goes on beside newer ones, also where it starts again.
 ///
 /// # Errors
 /// [`StoreError::OtherMigrations`] where the database was made by other migrations than this version's; else where the database refuses.

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{ConvertError, Result, filled, object, sized, text};
-use crate::limits::{MAX_DNS_NAME_BYTES, MAX_RELAYED_METADATA, MAX_RELAYED_METADATA_BYTES};
-use crate::message::RelayedEvent;
+use roadstead_model::RelayedEvent;
+
+use super::{ConvertError, Result, filled, list, object, sized, text};
+use crate::limits::{MAX_DNS_NAME_BYTES, MAX_RELAYED, MAX_RELAYED_METADATA, MAX_RELAYED_METADATA_BYTES};
 use crate::v1;
 
 /// A time, a uid or a reason, in bytes.
@@ -76,12 +77,10 @@ impl TryFrom<v1::RelayedEvent> for RelayedEvent {
     }
 }
 
-impl RelayedEvent {
-    /// The events of a message.
-    ///
-    /// # Errors
-    /// Where one is not sound, or there are too many.
-    pub fn all(message: v1::RelayedEvents) -> Result<Vec<Self>> {
-        super::list("events", message.events, crate::limits::MAX_RELAYED)
-    }
+/// The events of a message.
+///
+/// # Errors
+/// Where one is not sound, or there are too many.
+pub fn relayed_events(message: v1::RelayedEvents) -> Result<Vec<RelayedEvent>> {
+    list("events", message.events, MAX_RELAYED)
 }

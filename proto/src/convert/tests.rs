@@ -10,14 +10,13 @@ use roadstead_model::{
     Action, ApplierRef, ApplierUid, Attempt, Decrypt, Digest, Dispatch, DispatchKey, DispatchSpec,
     FluxKustomization, FoundVariables, Generation, GivenKey, GivenVariables, Group, Guard, HealthExpr, Held,
     HubEpoch, IgnoreRule, IgnoreTarget, ObjectRef, ObjectResult, OnImmutable, Position, Purpose, ReadObject,
-    Stage, Step, StepKind, StepTiming, Substitute, VariablesFrom, VariablesKind,
+    RelayedEvent, Stage, Step, StepKind, StepTiming, Substitute, VariablesFrom, VariablesKind,
 };
 use zeroize::Zeroizing;
 
 use crate::limits::MAX_OBJECTS;
 use crate::message::{
     Failure, Finished, HealthReport, HealthState, InventoryAck, InventoryIntent, ObjectHealth, Progress,
-    RelayedEvent,
 };
 use crate::v1;
 
@@ -407,7 +406,7 @@ fn an_event_of_a_flux_comes_back_as_it_was_and_is_bounded() {
     };
     assert!(refusal(&large).starts_with("`metadata` has 9015 bytes"));
     let events = vec![v1::RelayedEvent::from(event); 51];
-    let refused = RelayedEvent::all(v1::RelayedEvents { events }).expect_err("it was taken");
+    let refused = super::relayed_events(v1::RelayedEvents { events }).expect_err("it was taken");
     assert!(refused.to_string().starts_with("`events` has 51 entries"), "{refused}");
 }
 
@@ -440,7 +439,7 @@ proptest! {
             let _ = HealthReport::try_from(message);
         }
         if let Ok(message) = v1::RelayedEvents::decode(bytes.as_slice()) {
-            let _ = RelayedEvent::all(message);
+            let _ = super::relayed_events(message);
         }
     }
 

@@ -152,7 +152,7 @@ async fn nothing_that_a_flux_tells_is_lost_while_the_hub_is_away() -> Result<()>
 #[tokio::test]
 async fn one_cause_in_two_clusters_with_a_flux_is_one_incident() -> Result<()> {
     let sink = Sink::start().await?;
-    let (fleet, first) = fleet(&sink, "relay-incident", "  group: {wait: 2s}\n").await?;
+    let (fleet, first) = fleet(&sink, "relay-incident", "  group: {wait: 15s}\n").await?;
     let (_agent, second) = listening(&fleet.setup, &fleet.hub, "edge-2", &TestCluster::second()?).await?;
     fleet.ready("cluster/edge-2").await?;
     for address in [&first, &second] {

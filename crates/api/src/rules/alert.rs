@@ -122,7 +122,7 @@ fn of_cluster(field: &str, source: &Value, cluster: &str, errors: &mut Vec<Field
     }
     for labels in ["matchLabels", "namespaceSelector"] {
         if source[labels].as_object().is_some_and(|labels| !labels.is_empty()) {
-            let why = "the hub does not know the labels of what is in a cluster: leave it out, or leave cluster out";
+            let why = "may not be set beside cluster: the hub does not know labels in a cluster";
             errors.push(FieldError::forbidden(format!("{field}.{labels}"), why));
         }
     }

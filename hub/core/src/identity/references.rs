@@ -109,8 +109,8 @@ impl AccessRules {
             return Ok(Ok(()));
         }
         Ok(Err(format!(
-            "may not be told of what the Flux of cluster '{cluster}' tells: whoever writes the Alert needs the right to get clusters/events \
-             of that name, or spec.eventReaders of the Cluster has to name namespace '{}'",
+            "may not receive events that Flux reports in cluster '{cluster}': whoever writes the Alert needs the right to get clusters/events \
+             of that name, or spec.eventReaders of the Cluster must name namespace '{}'",
             alert.namespace
         )))
     }

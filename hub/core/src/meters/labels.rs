@@ -82,7 +82,7 @@ label! {
 }
 
 label! {
-    /// What became of an event that a cluster's Flux told.
+    /// What became of an event that Flux reported in a cluster.
     pub(super) enum Relayed of "result" {
         /// It is sorted to Alerts.
         Kept = "kept",

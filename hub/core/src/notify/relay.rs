@@ -1,17 +1,15 @@
 //! Events that controllers of Flux in clusters tell, which their agents relay: so that a fleet of which some clusters still have a Flux alerts
 //! in one place. Only Alerts whose sources name the cluster are told of them, and no commit's status or comment is made of them.
 
-use std::collections::BTreeMap;
-
 use roadstead_api::Time;
 use roadstead_hub_store::RelayedItem;
-use roadstead_model::ObjectRef;
+use roadstead_model::{ObjectRef, RelayedEvent};
 use roadstead_notify::{Event, Involved, Level, OWN_PREFIX};
 use serde_json::json;
 
 use crate::HubError;
 use crate::clusters::Session;
-use crate::notify::{LOGGER, Notifier};
+use crate::notify::Notifier;
 
 /// In the place of a condition: what a controller tells of how an object is.
 const CONDITION: &str = "Relayed";
@@ -25,35 +23,13 @@ const RECOVERIES: [&str; 6] = [
     "TestSucceeded",
 ];
 
-/// What a controller of Flux in a cluster has told.
-#[derive(Debug, Clone)]
-pub struct RelayedEvent {
-    /// The object that it is about, in the cluster.
-    pub object: ObjectRef,
-    /// The object's uid.
-    pub uid: String,
-    /// Whether it tells of a failure.
-    pub is_error: bool,
-    /// When it happened, as the controller writes it.
-    pub timestamp: String,
-    /// What happened, for people.
-    pub message: String,
-    /// What happened, in one word.
-    pub reason: String,
-    /// Who tells it.
-    pub reporting_controller: String,
-    /// And where that runs.
-    pub reporting_instance: String,
-    /// What else is known, with keys `GROUP/KEY`.
-    pub metadata: BTreeMap<String, String>,
-}
-
 impl Notifier {
-    /// Keeps events of the session's cluster for the Alerts that listen to them.
+    /// Keeps events of the session's cluster for the Alerts that listen to them, as long as there is room for them. Gives how many were
+    /// left out.
     ///
     /// # Errors
-    /// `Conflict` where this is not the cluster's session any more; else where the database fails. They are to be told again then.
-    pub async fn relay(&self, session: &Session, events: Vec<RelayedEvent>) -> Result<(), HubError> {
+    /// `Conflict` where this is not the cluster's session any more; else where the database fails. They are to be sent again then.
+    pub async fn relay(&self, session: &Session, events: Vec<RelayedEvent>) -> Result<u64, HubError> {
         self.sessions.must_be_current(session).await?;
         let now = Time(self.clock.now());
         let items: Vec<RelayedItem> =
@@ -62,15 +38,7 @@ impl Notifier {
         let count = tx.relay(&session.name, &items).await?;
         tx.commit().await?;
         self.meters.relayed(count);
-        if count.left_out > 0 {
-            tracing::warn!(
-                target: LOGGER,
-                cluster = session.name,
-                left_out = count.left_out,
-                "events of a cluster's Flux are lost: too many wait to be sorted to Alerts"
-            );
-        }
-        Ok(())
+        Ok(count.left_out)
     }
 }
 

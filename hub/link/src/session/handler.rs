@@ -7,12 +7,12 @@ use roadstead_hub_core::clusters::Session;
 use roadstead_hub_core::clusters::pki::AgentIdentity;
 use roadstead_hub_core::{Hub, HubError};
 use roadstead_listener::Paces;
-use roadstead_model::{ClusterUid, DispatchKey, OrderKind};
+use roadstead_model::{ClusterUid, DispatchKey, OrderKind, RelayedEvent};
 use roadstead_proto::limits::{MAX_PEM_BYTES, bounded};
 use roadstead_proto::v1::{self, Certificate, Refused, agent_message, hub_message};
 use roadstead_proto::{
     AgentState, Backlog, ConvertError, Correction, DriftReport, Finished, HealthReport, InventoryAck,
-    InventoryIntent, OwnedByAnother, Progress, RelayedEvent, Tended,
+    InventoryIntent, OwnedByAnother, Progress, Tended,
 };
 use tonic::Status;
 
@@ -134,11 +134,8 @@ impl Handler {
                 Ok(key) => silence(self.hub.delivery.keys_changed(&self.session, &key).await),
                 Err(error) => self.not_understood(None, "keys_changed", &error),
             },
-            Some(Body::RelayedEvents(events)) => match RelayedEvent::all(events) {
-                Ok(events) => {
-                    let events = events.into_iter().map(convert::relayed).collect();
-                    silence(self.hub.notify.relay(&self.session, events).await)
-                }
+            Some(Body::RelayedEvents(events)) => match roadstead_proto::convert::relayed_events(events) {
+                Ok(events) => self.relayed(events).await,
                 Err(error) => self.not_understood(None, "relayed_events", &error),
             },
             Some(Body::AgentState(state)) => match AgentState::try_from(state) {
@@ -206,6 +203,20 @@ impl Handler {
                 .map(|health| (health.object.clone(), format!("{:?}: {}", health.status, health.message))),
         );
         Answer::Silence
+    }
+
+    async fn relayed(&self, events: Vec<RelayedEvent>) -> Answer {
+        match self.hub.notify.relay(&self.session, events).await {
+            Ok(0) => Answer::Silence,
+            Ok(left_out) => {
+                let why = format!(
+                    "{left_out} were discarded: too many events of this cluster wait to be matched with Alerts"
+                );
+                self.warn("events of Flux in the cluster", &why);
+                Answer::Silence
+            }
+            Err(error) => Answer::Cut(status(&error)),
+        }
     }
 
     async fn backlog(&self, backlog: Backlog) -> Answer {

@@ -7,8 +7,7 @@ use jiff::Timestamp;
 use roadstead_api::KindId;
 use roadstead_hub_core::clusters::pki::AgentIdentity;
 use roadstead_hub_core::clusters::{Greeting, Session};
-use roadstead_hub_core::notify::RelayedEvent;
-use roadstead_model::{Capabilities, ClusterUid, KubeSystemUid, ObjectRef};
+use roadstead_model::{Capabilities, ClusterUid, KubeSystemUid, ObjectRef, RelayedEvent};
 use roadstead_tests::eventually;
 use serde_json::{Value, json};
 
@@ -309,7 +308,17 @@ async fn a_cluster_that_tells_without_end_has_bounded_room_and_keeps_no_other_ou
     let own = count(site, "SELECT count(*) FROM delivery WHERE event ->> 'message' = 'of the hub'").await?;
     ensure!(own == 1, "it waits for what a cluster tells");
     while alerted.hub.notify.sort().await? {}
-    let quiet = count(site, "SELECT count(*) FROM relayed_news WHERE cluster = 'quiet'").await?;
-    ensure!(quiet == 0, "it was left out");
+    let left = count(site, "SELECT count(*) FROM relayed_news WHERE cluster = 'quiet'").await?;
+    ensure!(left == 0, "it was left out");
+    // Where very much waits in all, each has room for a few.
+    sqlx::query(
+        "INSERT INTO relayed_news (cluster, event) SELECT 'cluster-' || number % 500, '{}' FROM generate_series(1, 20000) AS number",
+    )
+    .execute(&mut site.database.connect().await?)
+    .await?;
+    let events = || (0..50).map(|number| event(&format!("late-{number}"), "it fails", true)).collect();
+    let left_out = alerted.hub.notify.relay(&quiet, events()).await?;
+    ensure!(left_out == 40, "{left_out} were left out");
+    ensure!(alerted.hub.notify.relay(&quiet, events()).await? == 50);
     Ok(())
 }
