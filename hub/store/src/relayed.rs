@@ -125,10 +125,10 @@ impl Tx {
                                           WHERE source.kind = told.kind AND source.cluster IN ($1, '*')
                                             AND source.namespace IN (told.namespace, '*') AND source.name IN (told.name, '*')
                                             AND (told.is_error OR NOT source.only_errors))),
-                  all_waiting AS (SELECT count(*) AS count FROM (SELECT FROM relayed_news LIMIT $9) AS waiting),
-                  room AS (SELECT greatest(most - (SELECT count(*) FROM (SELECT FROM relayed_news WHERE cluster = $1 LIMIT $8) AS own), 0)
+                  all_waiting AS (SELECT count(*) AS count FROM (SELECT FROM relayed_news LIMIT $9::bigint) AS waiting),
+                  room AS (SELECT greatest(most - (SELECT count(*) FROM (SELECT FROM relayed_news WHERE cluster = $1 LIMIT $8::bigint) AS own), 0)
                                   AS places
-                           FROM (SELECT CASE WHEN count < $9 THEN $8 ELSE $10 END AS most FROM all_waiting) AS bound),
+                           FROM (SELECT CASE WHEN count < $9::bigint THEN $8::bigint ELSE $10::bigint END AS most FROM all_waiting) AS bound),
                   kept AS (INSERT INTO relayed_news (cluster, event, condition)
                            SELECT $1, event, condition FROM heard
                            ORDER BY place LIMIT (SELECT places FROM room) RETURNING id)

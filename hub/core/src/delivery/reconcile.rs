@@ -202,8 +202,6 @@ impl Delivery {
     ) -> Result<bool, HubError> {
         let before = conditions::ready(&seen.status().conditions).cloned();
         let request = seen.situation.request.clone();
-        let mut tx = self.store.begin().await?;
-        let Some(mut stored) = seen.unchanged(&mut tx).await? else { return Ok(false) };
         let change = |status: &mut ApplierStatus, generation| {
             // The condition is the answer to whoever asked.
             status.last_handled_reconcile_at = request.or(status.last_handled_reconcile_at.take());
@@ -215,16 +213,11 @@ impl Delivery {
                 status.conditions.retain(|condition| condition.type_ != RECONCILING);
             }
         };
-        let suspended = seen.situation.suspended;
         // As in Flux: what is wrong with a source, the source tells. One that is not there tells nothing.
         let is_told =
             reason == Reason::ArtifactFailed && matches!(seen.situation.source, Source::NoArtifact(_));
         let news = is_told.then_some(News::Waiting);
-        let changed =
-            write_status_telling(&mut tx, &mut stored, suspended, now, change, news).await?.is_some();
-        if changed {
-            tx.commit().await?;
-        }
+        let changed = self.update_status_telling(seen, now, news, change).await?;
         Ok(changed && before.is_none_or(|before| before.message != message))
     }
 
@@ -634,13 +627,25 @@ impl Delivery {
         now: Timestamp,
         change: impl FnOnce(&mut ApplierStatus, i64) + Send,
     ) -> Result<bool, HubError> {
+        self.update_status_telling(seen, now, None, change).await
+    }
+
+    /// The same, where what Ready says is told in another way than it stands there.
+    async fn update_status_telling(
+        &self,
+        seen: &SeenApplier,
+        now: Timestamp,
+        news: Option<News>,
+        change: impl FnOnce(&mut ApplierStatus, i64) + Send,
+    ) -> Result<bool, HubError> {
         let mut tx = self.store.begin().await?;
         let Some(mut stored) = seen.unchanged(&mut tx).await? else { return Ok(false) };
-        let changed = seen.write_status(&mut tx, &mut stored, now, change).await?.is_some();
-        if changed {
+        let suspended = seen.situation.suspended;
+        let written = write_status_telling(&mut tx, &mut stored, suspended, now, change, news).await?;
+        if written.is_some() {
             tx.commit().await?;
         }
-        Ok(changed)
+        Ok(written.is_some())
     }
 }
 
