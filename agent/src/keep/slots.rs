@@ -13,6 +13,10 @@ pub(super) const SLOT_BYTES: usize = 900 * 1024;
 /// The largest part of what is kept of one applier.
 const PART_BYTES: usize = 256 * 1024;
 
+/// So far one is filled before the next one is begun: what several appliers leave is one write then. Beyond it they share the bytes
+/// equally, since each write of a Secret is one of all that it holds.
+const FILLED: usize = 64 * 1024;
+
 /// What a key takes besides its value.
 const KEY_BYTES: usize = 128;
 
@@ -89,7 +93,14 @@ impl Slots {
             .collect()
     }
 
-    /// Puts what is kept of an applier where there is the most room; none, and nothing of it is there any more, where there is not
+    /// The slot for so many more bytes: the fullest that they do not fill, and the emptiest where they fill all.
+    fn slot_for(&self, bytes: usize) -> usize {
+        let fits = |slot: &usize| self.used[*slot] + bytes <= FILLED;
+        let fullest = (0..SLOTS).rev().filter(fits).max_by_key(|slot| self.used[*slot]);
+        fullest.or_else(|| (0..SLOTS).min_by_key(|slot| self.used[*slot])).unwrap_or_default()
+    }
+
+    /// Puts what is kept of an applier where there is room; none, and nothing of it is there any more, where there is not
     /// enough.
     pub(super) fn put(
         &mut self,
@@ -104,14 +115,14 @@ impl Slots {
         for (index, part) in parts.into_iter().enumerate() {
             let key = PartKey { applier, fence, index, count };
             let bytes = part.len() + KEY_BYTES;
-            let emptiest = (0..SLOTS).min_by_key(|slot| self.used[*slot]).unwrap_or_default();
-            if self.used[emptiest] + bytes > SLOT_BYTES {
+            let slot = self.slot_for(bytes);
+            if self.used[slot] + bytes > SLOT_BYTES {
                 self.remove(applier);
                 return (changes, false);
             }
-            self.used[emptiest] += bytes;
-            self.parts.entry(applier).or_default().insert(key, (emptiest, bytes));
-            placed.push((emptiest, key, Some(part.to_vec())));
+            self.used[slot] += bytes;
+            self.parts.entry(applier).or_default().insert(key, (slot, bytes));
+            placed.push((slot, key, Some(part.to_vec())));
         }
         changes.extend(placed);
         (changes, true)
@@ -178,6 +189,20 @@ mod tests {
         }
         assert!(stored.values().all(BTreeMap::is_empty));
         assert_eq!(again.used, [0; SLOTS]);
+    }
+
+    #[test]
+    fn what_is_small_is_written_together() {
+        let (mut slots, mut stored) = (Slots::default(), Stored::new());
+        for number in 0..40 {
+            write(&mut stored, slots.put(applier(number), fence(1), &[b'x'; 1024]).0);
+        }
+        assert_eq!(stored.keys().collect::<Vec<_>>(), [&0]);
+        for number in 40..2_000 {
+            write(&mut stored, slots.put(applier(number), fence(1), &[b'x'; 1024]).0);
+        }
+        let (least, most) = (slots.used.iter().min(), slots.used.iter().max());
+        assert!(most.zip(least).is_some_and(|(most, least)| most - least < 2_048), "{:?}", slots.used);
     }
 
     #[test]
