@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use roadstead_apply::{Applied, Difference, Ledger};
+use roadstead_apply::{Applied, AsApplied, Difference, Ledger};
 use roadstead_model::{ApplierUid, Digest, ObjectRef};
 
 use super::{Tended, bytes_of};
@@ -53,6 +53,10 @@ impl Ledger for Book {
 
     fn was_other(&self, object: &ObjectRef, sent: &Digest) -> Option<bool> {
         self.tended.was_other(self.applier, object, sent)
+    }
+
+    fn as_applied(&self, object: &ObjectRef) -> Option<AsApplied> {
+        self.tended.as_applied(self.applier, object)
     }
 
     fn wants_differences(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roadstead_apply::{Applied, Footprint, Standing};
+use roadstead_apply::{Applied, AsApplied, Footprint, Standing};
 use roadstead_model::{Digest, ObjectRef};
 use tokio::time::Instant;
 
@@ -161,6 +161,18 @@ impl Entry {
 
     pub(super) fn was_other(&self, sent: &Digest) -> Option<bool> {
         self.applied.as_ref().and_then(|known| known.sent.as_ref()).map(|known| known != sent)
+    }
+
+    /// How it was applied last, where it stands so and nobody shares its fields.
+    pub(super) fn as_applied(&self) -> Option<AsApplied> {
+        let known = self.applied.as_ref().filter(|known| known.is_as_sent && !known.is_shared)?;
+        let footprint = &known.footprint;
+        let version = self.seen.as_ref().map_or(0, Footprint::version).max(footprint.version());
+        (self.standing == Standing::AsApplied).then(|| AsApplied {
+            sent: known.sent,
+            footprint: footprint.clone(),
+            version,
+        })
     }
 
     /// It was applied. What was seen of it before counts where it is newer: another may have written at once.

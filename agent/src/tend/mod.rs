@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use roadstead_apply::{Applied, Footprint, Scope, Sight};
+use roadstead_apply::{Applied, AsApplied, Footprint, Scope, Sight};
 use roadstead_model::{ApplierUid, Digest, DriftMode, ObjectRef, Offline, OfflinePolicy, ServiceAccount};
 use roadstead_proto::DriftReport;
 use serde::{Deserialize, Serialize};
@@ -600,6 +600,10 @@ impl Tended {
 
     fn was_other(&self, applier: ApplierUid, object: &ObjectRef, sent: &Digest) -> Option<bool> {
         self.state().appliers.get(&applier)?.objects.get(object)?.was_other(sent)
+    }
+
+    fn as_applied(&self, applier: ApplierUid, object: &ObjectRef) -> Option<AsApplied> {
+        self.state().appliers.get(&applier)?.objects.get(object)?.as_applied()
     }
 
     fn note(&self, applier: ApplierUid, object: &ObjectRef, applied: Applied) {

@@ -47,6 +47,11 @@ impl Directives {
             ssa,
         }
     }
+
+    /// Whether `object` says anything about how it is to be applied.
+    pub(crate) fn are_said(object: &Value) -> bool {
+        ["ssa", "reconcile"].iter().any(|key| value(object, key).is_some())
+    }
 }
 
 fn value<'a>(object: &'a Value, key: &str) -> Option<&'a str> {

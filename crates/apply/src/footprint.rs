@@ -147,6 +147,19 @@ impl Footprint {
         without_version(self) == without_version(other)
     }
 
+    /// Whether our fields on the object that was `self`, and when we changed any of them last, are as they were.
+    #[must_use]
+    pub(crate) fn has_same_of_ours(&self, now: &Self) -> bool {
+        self.uid == now.uid && self.ours != 0 && self.ours == now.ours
+    }
+
+    /// Whether the object that was `self` is the one in `now`, with the same owner and no fields to be taken over, and ours are others.
+    #[must_use]
+    pub(crate) fn differs_in_ours(&self, now: &Self) -> bool {
+        let is_same = self.uid == now.uid && self.owner.is_some() && self.owner == now.owner;
+        is_same && now.edits == 0 && self.ours != 0 && now.ours != 0 && self.ours != now.ours
+    }
+
     /// How an object that was applied as `self` stands, now that it is `now`.
     #[must_use]
     pub fn compare(&self, now: &Self) -> Standing {

@@ -14,6 +14,10 @@ pub trait Ledger: Send + Sync {
     /// Whether the object was last applied as something else than `sent`; none where that is not known.
     fn was_other(&self, object: &ObjectRef, sent: &Digest) -> Option<bool>;
 
+    /// How the object was applied last, where it stands so by all that was seen of it since, and nobody shares its fields; none where any
+    /// of that is not known. What was seen may be a moment old.
+    fn as_applied(&self, object: &ObjectRef) -> Option<AsApplied>;
+
     /// Whether it wants to know how objects differ.
     fn wants_differences(&self) -> bool;
 
@@ -37,6 +41,17 @@ pub struct Applied {
     pub is_as_sent: bool,
     /// Others have fields of it that are as they were sent, and could change them without a trace in `managedFields`.
     pub is_shared: bool,
+}
+
+/// How an object was applied last, that stands so since.
+#[derive(Debug, Clone)]
+pub struct AsApplied {
+    /// The digest of what was sent; none where an agent before this one sent it, which kept no digests.
+    pub sent: Option<Digest>,
+    /// Who had what of it.
+    pub footprint: Footprint,
+    /// The newest resource version in which it was seen to stand so, as a number; 0 where it is not a number.
+    pub version: u64,
 }
 
 /// How an object differs from what is to be sent.

@@ -19,6 +19,7 @@
 //!
 //! Values of Secrets, and of manifests marked [`Manifest::sensitive`], appear in no error, event, log or `Debug`.
 
+mod answer;
 mod compare;
 mod deletions;
 mod difference;
@@ -56,7 +57,7 @@ pub use gate::{Gate, Verdict};
 pub use health::{HealthRules, HealthRulesError, MAX_HEALTH_EXPRS};
 pub use ignore::{IgnoreError, IgnoreRules, MAX_IGNORE_PATHS, MAX_IGNORE_RULES, MAX_IGNORE_TEXT};
 pub use keyed::HashKey;
-pub use ledger::{Applied, Difference, Ledger};
+pub use ledger::{Applied, AsApplied, Difference, Ledger};
 pub use manifest::{MAX_OBJECT_BYTES, Manifest};
 pub use owned::{Scope, Sight};
 pub use prepare::{Desired, Prepared};

@@ -1,6 +1,7 @@
 //! Applying, stage by stage: the whole stage is validated by dry-run before anything of it is written. Where each object is by itself,
 //! those that fail hold up no others.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use roadstead_model::{Action, Confidential, ObjectRef, PendingDeletion, Stage};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
+use crate::answer::{Told, told};
 use crate::difference::{differ, tell_difference};
 use crate::directives::{Directives, Ssa};
 use crate::discovery::get;
@@ -332,7 +334,15 @@ pub(crate) async fn validate(engine: &Engine, planned: &Planned) -> Result<Verdi
             }
             Err(refusal) => return refused(engine, planned, &refusal).await,
         };
-        let Some(live) = read_live(engine, planned).await? else { return Ok(created(engine, planned)) };
+        let ignored = planned.ignore.fields(&planned.reference, &wanted);
+        let live = match told(engine, planned, &wanted, !ignored.is_empty()) {
+            Some(Told::Changed) => return Ok(Verdict::Configure { takeover: None, adopts: false, ignored }),
+            Some(Told::Unchanged) => Cow::Borrowed(&wanted),
+            None => match read_live(engine, planned).await? {
+                Some(live) => Cow::Owned(live),
+                None => return Ok(created(engine, planned)),
+            },
+        };
         if leaves_alone(planned, &live) {
             note(engine, planned, &live, Noted::Left);
             return Ok(Verdict::Skip);
@@ -356,7 +366,6 @@ pub(crate) async fn validate(engine: &Engine, planned: &Planned) -> Result<Verdi
             overrides.then(|| takeover::takeover(&live, restarts, &planned.adopts)).flatten()
         };
         let takeover = takes_over(Restarts::Stay);
-        let ignored = planned.ignore.fields(&planned.reference, &wanted);
         let differs = differs(planned, &live, &wanted, &ignored);
         let extras = match takeover {
             Some(_) => takeover::extras(&live, &wanted, Restarts::Stay, &planned.adopts),

@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use roadstead_apply::{Applied, Difference, Footprint, Ledger, Sight, Standing};
+use roadstead_apply::{Applied, AsApplied, Difference, Footprint, Ledger, Sight, Standing};
 use roadstead_model::{Digest, ObjectRef};
 use serde_json::{Value, json};
-use support::{Fixture, actions, config_map};
+use support::{Fixture, actions, config_map, deployment, service};
 use tokio::time::Instant;
 
 /// How many ConfigMaps there are.
@@ -24,6 +24,8 @@ struct Book {
     applied: Mutex<HashMap<ObjectRef, Applied>>,
     seen: Mutex<HashMap<ObjectRef, Option<Footprint>>>,
     complete: Mutex<usize>,
+    /// Nothing is taken to stand.
+    doubted: Mutex<bool>,
 }
 
 fn of<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -64,12 +66,28 @@ impl Book {
 
 impl Ledger for Book {
     fn stands(&self, object: &ObjectRef, sent: &Digest) -> bool {
+        if *of(&self.doubted) {
+            return false;
+        }
         let same = of(&self.applied).get(object).is_some_and(|one| one.sent == *sent);
         same && self.standing(object) == Some(Standing::AsApplied)
     }
 
     fn was_other(&self, object: &ObjectRef, sent: &Digest) -> Option<bool> {
         of(&self.applied).get(object).map(|one| one.sent != *sent)
+    }
+
+    fn as_applied(&self, object: &ObjectRef) -> Option<AsApplied> {
+        let applied = of(&self.applied);
+        let one = applied.get(object).filter(|one| one.is_as_sent && !one.is_shared)?;
+        let mut version = one.footprint.version();
+        match of(&self.seen).get(object) {
+            Some(Some(seen)) if one.footprint.compare(seen) != Standing::AsApplied => return None,
+            Some(Some(seen)) => version = version.max(seen.version()),
+            Some(None) => return None,
+            None => {}
+        }
+        Some(AsApplied { sent: Some(one.sent), footprint: one.footprint.clone(), version })
     }
 
     fn wants_differences(&self) -> bool {
@@ -128,12 +146,13 @@ async fn what_is_seen_to_stand_is_not_asked_about() -> Result<()> {
     ensure!(requests.is_empty(), "annotations of others are nothing to us: {requests:?}");
 
     // One of all is to be another.
+    a_second_later(&book).await?;
     objects[2] = config_map("map-2", "2");
     let outcome = fixture.apply_after(&inventory, &objects).await;
     let configured = actions(&outcome).into_iter().filter(|action| action.ends_with("configured"));
     ensure!(configured.eq(["ConfigMap/map-2 configured".to_owned()]), "{:?}", outcome.changes);
     let requests = fixture.requests();
-    ensure!(requests.len() == 3, "a dry-run, a read and a write: {requests:?}");
+    ensure!(requests.len() == 2, "a dry-run and a write: {requests:?}");
 
     // One is changed by another, one is deleted, and one loses its label.
     let path = fixture.core("configmaps", "map-3");
@@ -160,6 +179,131 @@ async fn what_is_seen_to_stand_is_not_asked_about() -> Result<()> {
     let requests = fixture.requests();
     ensure!(requests.len() == 8, "two or three for each: {requests:?}");
     watching.abort();
+    Ok(())
+}
+
+/// Waits until the apiserver's times of what is written are others than those of what was written before.
+async fn a_second_later(book: &Book) -> Result<()> {
+    let began = Instant::now();
+    book.until("a second is over", |_| began.elapsed() > Duration::from_millis(1100)).await
+}
+
+async fn with_book() -> Result<(Fixture, Arc<Book>)> {
+    let mut fixture = Fixture::new().await?;
+    let book = Arc::new(Book::default());
+    fixture.engine = fixture.engine.with_ledger(Arc::clone(&book) as Arc<dyn Ledger>);
+    Ok((fixture, book))
+}
+
+#[tokio::test]
+async fn what_is_doubted_is_asked_about_once() -> Result<()> {
+    let (fixture, book) = with_book().await?;
+    let objects = [config_map("a", "1"), config_map("b", "1"), service("c")];
+    let outcome = fixture.apply(&objects).await;
+    ensure!(outcome.error.is_none(), "{:?}", outcome.error);
+    *of(&book.doubted) = true;
+    fixture.requests();
+    // Within the second in which it was written, and after that.
+    for _ in 0..2 {
+        let again = fixture.apply_after(&outcome.inventory, &objects).await;
+        ensure!(actions(&again).iter().all(|action| action.ends_with("unchanged")), "{:?}", again.changes);
+        let requests = fixture.requests();
+        ensure!(requests.len() == 3, "a dry-run for each: {requests:?}");
+        a_second_later(&book).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_change_that_nobody_saw_is_seen_by_the_answer() -> Result<()> {
+    let (fixture, book) = with_book().await?;
+    *of(&book.doubted) = true;
+    let mut inventory = Vec::new();
+    let path = fixture.core("configmaps", "a");
+    // Many times, so that our write, the other and the look after it fall into one second.
+    for count in 0..40 {
+        let outcome = fixture.apply_after(&inventory, &[config_map("a", "1")]).await;
+        ensure!(outcome.error.is_none(), "{:?}", outcome.error);
+        let wanted = if count == 0 { "ConfigMap/a created" } else { "ConfigMap/a configured" };
+        ensure!(actions(&outcome) == [wanted], "{count}: {:?}", outcome.changes);
+        inventory = outcome.inventory;
+        ensure!(fixture.get(&path).await?["data"] == json!({"k": "1"}), "{count}");
+        let patch = if count % 2 == 0 { json!({"data": {"k": "by hand"}}) } else { json!({"data": null}) };
+        fixture.request_as("PATCH", &path, "application/merge-patch+json", Some(&patch)).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn another_form_of_the_same_is_unchanged() -> Result<()> {
+    let (fixture, book) = with_book().await?;
+    let with_cpu = |cpu: &str| {
+        let mut object = deployment("a", 0, &json!({}));
+        object["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": cpu}});
+        object
+    };
+    let outcome = fixture.apply(&[with_cpu("1000m")]).await;
+    ensure!(outcome.error.is_none(), "{:?}", outcome.error);
+    a_second_later(&book).await?;
+    let again = fixture.apply_after(&outcome.inventory, &[with_cpu("1")]).await;
+    ensure!(actions(&again) == ["Deployment/a unchanged"], "{:?}", again.changes);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_changes_many_times_within_a_second_is_applied_each_time() -> Result<()> {
+    let (fixture, _book) = with_book().await?;
+    let path = fixture.core("configmaps", "a");
+    let mut inventory = Vec::new();
+    let mut reads = 0;
+    for count in 0..60 {
+        let value = count.to_string();
+        let outcome = fixture.apply_after(&inventory, &[config_map("a", &value)]).await;
+        ensure!(outcome.error.is_none(), "{:?}", outcome.error);
+        inventory = outcome.inventory;
+        reads += fixture.requests().iter().filter(|request| request.starts_with("GET ")).count();
+        let live = fixture.get(&path).await?;
+        ensure!(live["data"]["k"] == value, "{count}: {live}");
+    }
+    ensure!(reads > 0, "of two within a second the answer tells nothing");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_others_say_on_the_object_is_read_first() -> Result<()> {
+    let (fixture, book) = with_book().await?;
+    let names = ["edited", "left", "leaving"];
+    let objects = names.map(|name| config_map(name, "1"));
+    let outcome = fixture.apply(&objects).await;
+    ensure!(outcome.error.is_none(), "{:?}", outcome.error);
+    a_second_later(&book).await?;
+    let write = async |name: &str, manager: &str, patch: Value| {
+        let path = format!("{}?fieldManager={manager}", fixture.core("configmaps", name));
+        fixture.request_as("PATCH", &path, "application/merge-patch+json", Some(&patch)).await
+    };
+    write("edited", "kubectl-edit", json!({"data": {"extra": "by hand"}})).await?;
+    let disabled =
+        json!({"metadata": {"annotations": {"kustomize.toolkit.fluxcd.io/reconcile": "disabled"}}});
+    write("left", "somebody", disabled).await?;
+    write("leaving", "somebody", json!({"metadata": {"finalizers": ["example.test/wait"]}})).await?;
+    fixture.request("DELETE", &fixture.core("configmaps", "leaving"), None).await?;
+
+    let changed = ["edited", "left"].map(|name| config_map(name, "2"));
+    let again = fixture.apply_after(&outcome.inventory, &changed).await;
+    ensure!(again.error.is_none(), "{:?}", again.error);
+    ensure!(
+        actions(&again) == ["ConfigMap/edited configured", "ConfigMap/left skipped"],
+        "{:?}",
+        again.changes
+    );
+    let edited = fixture.get(&fixture.core("configmaps", "edited")).await?;
+    ensure!(edited["data"] == json!({"k": "2"}), "what kubectl added is gone: {edited}");
+    let left = fixture.get(&fixture.core("configmaps", "left")).await?;
+    ensure!(left["data"] == json!({"k": "1"}), "{left}");
+    let refused = fixture.apply_after(&outcome.inventory, &[config_map("leaving", "2")]).await;
+    let refused = refused.error.context("it is being deleted")?.to_string();
+    ensure!(refused.contains("it is being deleted"), "{refused}");
+    write("leaving", "somebody", json!({"metadata": {"finalizers": null}})).await?;
     Ok(())
 }
 

@@ -1,11 +1,11 @@
-//! What a change costs the database, as Postgres counts it.
+//! What a change costs the database, as Postgres counts it, and the apiserver, as the agent does.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use roadstead_tests::gitserver::Commit;
-use roadstead_tests::{Fleet, PATIENCE, config_map, eventually, kustomization};
+use roadstead_tests::{AgentRequests, PATIENCE, config_map, eventually, kustomization};
 use sqlx::PgConnection;
 use tokio::sync::Mutex;
 
@@ -33,6 +33,10 @@ const MOST_GROUPED: f64 = 12.0;
 const IDLE: Duration = Duration::from_secs(20);
 /// Of the statements, the explicit transactions.
 const MOST_TRANSACTIONS: f64 = 5.0;
+/// Requests to the apiserver of one reconciliation of one object that changed, by what they do. The object is not read: the dry-run's answer
+/// tells enough. The cluster's policy is, and whether the agent is paused. Besides the object, what is kept for a restart is written: taken
+/// back before, and put there afterwards. Reconciliations share both as they happen to come together.
+const MOST_REQUESTS: [(&str, usize); 3] = [("dry_run", 1), ("read", 2), ("apply", 3)];
 
 /// What seals the audit log, in each second in which something was written to it: that is on a timer as well, which rests while nothing
 /// happens. It is one transaction, and takes this lock of its own with one of these statements.
@@ -53,7 +57,7 @@ fn without_sealing(counted: &mut BTreeMap<String, f64>) {
 
 #[tokio::test]
 async fn a_reconciliation_takes_so_many_statements() -> Result<()> {
-    let fleet = Fleet::start("costs").await?;
+    let (fleet, requests) = AgentRequests::of_fleet("costs").await?;
     let space = fleet.cluster.namespace("costs").await?;
     let repository = fleet.repository("app", &files(space.name(), "one")).await?;
     let all: Vec<String> = (0..COUNT)
@@ -97,6 +101,23 @@ async fn a_reconciliation_takes_so_many_statements() -> Result<()> {
             && listed.contains("INSERT INTO reconciliation"),
         "it did not count:\n{listed}"
     );
+    // What the agent keeps of the first two has its place by now.
+    let before = requests.by_verb().await?;
+    let third = repository.commit("main", "Third", &files(space.name(), "three"))?;
+    fleet
+        .run(&["annotate", "--overwrite", "gitrepository/app", "reconcile.fluxcd.io/requestedAt=later"])
+        .await?;
+    settled(&database, &third).await?;
+    let sent = requests.since(&before).await?;
+    println!("requests to the apiserver: {sent:?}");
+    for (verb, most) in MOST_REQUESTS {
+        let count = usize::try_from(sent.get(verb).copied().unwrap_or_default())?;
+        ensure!(count <= most * COUNT + 2, "more than {most} `{verb}` for each: {sent:?}");
+    }
+    ensure!(sent["apply"] >= COUNT as u64, "it did not count: {sent:?}");
+    let others = sent.keys().filter(|verb| MOST_REQUESTS.iter().all(|(known, _)| known != verb));
+    let others: u64 = others.filter(|verb| *verb != "watch").map(|verb| sent[verb]).sum();
+    ensure!(others < COUNT as u64 / 2, "of other verbs: {sent:?}");
     // The next pass is due at the interval, of most of them: one that was under way when the result came looks at its deadline.
     let rest: i64 = sqlx::query_scalar(
         "SELECT count(*) FROM schedule WHERE kind = 'applier' AND due_at > now() + interval '50 minutes'",

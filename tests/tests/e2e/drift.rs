@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use roadstead_tests::gitserver::Commit;
-use roadstead_tests::{Fleet, HubProcess, PATIENCE, config_map, eventually, kustomization};
+use roadstead_tests::{AgentRequests, Fleet, HubProcess, PATIENCE, config_map, eventually, kustomization};
 use serde_json::Value;
 
 /// How long a correction may take here, on a machine that does much else. The aim is a second.
@@ -380,23 +380,9 @@ async fn took(fleet: &Fleet) -> Result<Duration> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// How many dry-runs of ConfigMaps the cluster's apiserver has answered so far.
-async fn dry_runs(fleet: &Fleet) -> Result<u64> {
-    let metrics = fleet.cluster.kubectl().run(&["get", "--raw", "/metrics"]).await?;
-    let is_one = |line: &&str| {
-        line.starts_with("apiserver_request_total{")
-            && line.contains("dry_run=\"All\"")
-            && line.contains("resource=\"configmaps\"")
-    };
-    let counts =
-        metrics.lines().filter(is_one).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count of requests")]
-    Ok(counts.sum::<f64>() as u64)
-}
-
 #[tokio::test]
 async fn requests_go_with_what_changed() -> Result<()> {
-    let fleet = Fleet::start("many").await?;
+    let (fleet, requests) = AgentRequests::of_fleet("many").await?;
     let space = fleet.cluster.namespace("many").await?;
     let ns = space.name();
     let maps = |first: &str| {
@@ -417,24 +403,26 @@ async fn requests_go_with_what_changed() -> Result<()> {
         Ok(())
     })
     .await?;
-    let asked = dry_runs(&fleet).await?;
+    let before = requests.by_verb().await?;
     let second = repository.commit("main", "Second", &maps("two"))?;
     fleet.fetch("app").await?;
     fleet.applied("app", &second).await?;
     fleet.cluster.has_word(ns, "map-0", Some("two")).await?;
     let one = took(&fleet).await?;
-    let now = dry_runs(&fleet).await?;
-    let (asked_for_one, asked) = (now - asked, now);
+    let for_one = requests.since(&before).await?;
+    let before = requests.by_verb().await?;
     reconcile(&fleet).await?;
     let full = took(&fleet).await?;
-    let asked_for_all = dry_runs(&fleet).await? - asked;
+    let for_all = requests.since(&before).await?;
     println!(
         "measured: {MANY} objects: all created {all:?}, one changed {one:?}, none changed and all asked about {full:?}"
     );
-    println!("measured: dry-runs for one that changed {asked_for_one}, for all {asked_for_all}");
-    // Other tests have objects in this cluster too, some at a time.
-    ensure!(asked_for_one < MANY as u64 / 2, "{asked_for_one} dry-runs for one of {MANY}");
-    ensure!(asked_for_all >= MANY as u64, "{asked_for_all} dry-runs, and all {MANY} were to be asked about");
+    println!("measured: requests for one that changed {for_one:?}, for all {for_all:?}");
+    ensure!(for_one.values().sum::<u64>() < 20, "for one of {MANY}: {for_one:?}");
+    ensure!(for_one["dry_run"] == 1 && for_one["apply"] >= 1, "for one of {MANY}: {for_one:?}");
+    ensure!(for_all["dry_run"] == MANY as u64, "all {MANY} were to be asked about: {for_all:?}");
+    // The answers tell that they are as they were.
+    ensure!(for_all.get("read").copied().unwrap_or_default() < 20, "for all: {for_all:?}");
 
     // Many edits at once.
     let began = Instant::now();
