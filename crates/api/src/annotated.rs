@@ -6,14 +6,25 @@
 use roadstead_model::Revision;
 use serde_json::{Map, Value, json};
 
-use crate::kustomization::{Adopt, Drift, EventsIn, GuardSpec};
+use crate::KindId;
+use crate::cluster::Lookup;
+use crate::kustomization::{Adopt, Drift, EventsIn, GuardSpec, MAX_DEPENDENCIES, MacCheck};
+use crate::object::Typed;
 use crate::rules::{is_dns_label, is_dns_subdomain};
 use crate::validate::FieldError;
 
 const PREFIX: &str = "fleet.roadstead.dev/";
 
-/// The annotations' names without their prefix; the fields of the spec have the same.
-const FIELDS: [&str; 5] = ["adopt", "drift", "events", "guard", "pin"];
+/// The annotations' names without their prefix; the fields of the spec have the same, but for those below.
+const FIELDS: [&str; 8] =
+    ["adopt", DECRYPTION_LOCATION, DECRYPTION_MAC, DEPENDS_ON, "drift", "events", "guard", "pin"];
+
+/// `spec.decryption.location` and `spec.decryption.mac`.
+const DECRYPTION_LOCATION: &str = "decryption-location";
+const DECRYPTION_MAC: &str = "decryption-mac";
+
+/// Entries of `spec.dependsOn` with a kind: `Kind/name` or `Kind/namespace/name`, separated by commas.
+const DEPENDS_ON: &str = "depends-on";
 
 /// Names the Cluster that an applier deploys to whose spec names none: its `spec.clusterRef` is written from it.
 pub const CLUSTER: &str = "fleet.roadstead.dev/cluster";
@@ -85,6 +96,32 @@ fn named<'a>(object: &'a Value, annotation: &str) -> Result<Vec<(&'a str, &'a st
     if named.len() > MAX_TAKES_OVER { Err(want) } else { Ok(named) }
 }
 
+/// What an applier's annotation says of objects of other kinds that it depends on, as entries of `spec.dependsOn`.
+pub(crate) fn depends_on(object: &Value) -> Vec<Value> {
+    let text = object["metadata"]["annotations"].get(format!("{PREFIX}{DEPENDS_ON}"));
+    text.and_then(Value::as_str).and_then(dependencies).unwrap_or_default()
+}
+
+/// Entries of `spec.dependsOn` that a text names; none where it is anything else than a list of those.
+fn dependencies(text: &str) -> Option<Vec<Value>> {
+    let dependency = |one: &str| {
+        let parts: Vec<&str> = one.trim().split('/').collect();
+        let (kind, namespace, name) = match parts.as_slice() {
+            [kind, name] => (kind, None, name),
+            [kind, namespace, name] => (kind, Some(namespace), name),
+            _ => return None,
+        };
+        let is_named = is_dns_subdomain(name) && namespace.is_none_or(|namespace| is_dns_label(namespace));
+        (is_named && KindId::referred(None, kind).is_some()).then(|| match namespace {
+            Some(namespace) => json!({ "kind": kind, "namespace": namespace, "name": name }),
+            None => json!({ "kind": kind, "name": name }),
+        })
+    };
+    let named: Vec<Value> =
+        text.split(',').take(MAX_DEPENDENCIES + 1).map(dependency).collect::<Option<_>>()?;
+    (named.len() <= MAX_DEPENDENCIES).then_some(named)
+}
+
 /// The fields that annotations say, as they would stand in the spec, and what is wrong with the others.
 fn fields(object: &Value) -> (Map<String, Value>, Vec<FieldError>) {
     let (mut fields, mut errors) = (Map::new(), Vec::new());
@@ -116,6 +153,20 @@ fn read(field: &str, text: &str) -> Result<Value, String> {
             serde_json::from_value::<EventsIn>(value.clone()).map_err(|_| "want Hub or Cluster")?;
             Ok(value)
         }
+        DECRYPTION_LOCATION => {
+            let value = json!(text);
+            serde_json::from_value::<Lookup>(value.clone()).map_err(|_| "want Hub or Cluster")?;
+            Ok(value)
+        }
+        DECRYPTION_MAC => {
+            let value = json!(text);
+            serde_json::from_value::<MacCheck>(value.clone()).map_err(|_| "want Verify or Warn")?;
+            Ok(value)
+        }
+        DEPENDS_ON => dependencies(text).map(Value::Array).ok_or_else(|| {
+            "want Kind/name or Kind/namespace/name of objects that the hub serves, separated by commas"
+                .to_owned()
+        }),
         "adopt" => {
             let tools: Vec<&str> = text.split(',').map(str::trim).filter(|tool| !tool.is_empty()).collect();
             let value = json!(tools);
@@ -146,7 +197,14 @@ fn read(field: &str, text: &str) -> Result<Value, String> {
 
 /// What is wrong with annotations of an applier that stand for fields.
 pub(crate) fn check(object: &Value) -> Vec<FieldError> {
-    let mut errors = fields(object).1;
+    let (fields, mut errors) = fields(object);
+    let decrypts = object["spec"]["decryption"].is_object();
+    for field in [DECRYPTION_LOCATION, DECRYPTION_MAC].into_iter().filter(|_| !decrypts) {
+        if let Some(value) = fields.get(field) {
+            let at = format!("metadata.annotations[{PREFIX}{field}]");
+            errors.push(FieldError::invalid(at, value, "spec.decryption is not set"));
+        }
+    }
     for (annotation, wrong) in [
         (CLUSTER, cluster(object).err()),
         (TAKES_OVER, takes_over(object).err()),
@@ -180,16 +238,41 @@ pub fn is_wanted(annotation: &str) -> bool {
 /// The object with the fields in its spec that annotations say, and the spec does not; none where it stays the same.
 pub(crate) fn merged(object: &Value) -> Option<Value> {
     let (fields, _) = fields(object);
-    let missing: Vec<(String, Value)> = fields
-        .into_iter()
-        .filter(|(field, _)| object["spec"].get(field).is_none_or(Value::is_null))
-        .collect();
-    if missing.is_empty() {
+    if fields.is_empty() {
         return None;
     }
-    let mut object = object.clone();
-    object["spec"].as_object_mut()?.extend(missing);
-    Some(object)
+    let mut merged = object.clone();
+    let spec = merged["spec"].as_object_mut()?;
+    for (field, value) in fields {
+        let (within, key) = match field.as_str() {
+            DECRYPTION_LOCATION => (spec.get_mut("decryption").and_then(Value::as_object_mut), "location"),
+            DECRYPTION_MAC => (spec.get_mut("decryption").and_then(Value::as_object_mut), "mac"),
+            DEPENDS_ON => {
+                let named = spec.entry("dependsOn").or_insert_with(|| json!([]));
+                if named.is_null() {
+                    *named = json!([]);
+                }
+                if let (Some(named), Value::Array(more)) = (named.as_array_mut(), value) {
+                    named.extend(more);
+                }
+                continue;
+            }
+            field => (Some(&mut *spec), field),
+        };
+        let Some(within) = within else { continue };
+        if within.get(key).is_none_or(Value::is_null) {
+            within.insert(key.to_owned(), value);
+        }
+    }
+    (merged != *object).then_some(merged)
+}
+
+/// Reads an applier with what annotations say of its spec.
+pub(crate) fn read_merged<T: Typed>(object: &Value) -> Result<T, serde_json::Error> {
+    match merged(object) {
+        Some(merged) => T::deserialize(&merged),
+        None => T::deserialize(object),
+    }
 }
 
 #[cfg(test)]
@@ -200,7 +283,10 @@ mod tests {
         ADOPT_INVENTORY, GIVE_BACK, TAKES_OVER, adopt_inventory, check, gives_back, merged, takes_over,
         wanted,
     };
-    use crate::{AnyApplier, Typed as _};
+    use crate::cluster::Lookup;
+    use crate::kustomization::MacCheck;
+    use crate::references::Reference;
+    use crate::{AnyApplier, KindId, Kustomization, Typed as _};
 
     fn object(annotations: &Value, spec: &Value) -> Value {
         json!({ "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
@@ -231,6 +317,35 @@ mod tests {
     }
 
     #[test]
+    fn what_is_said_within_a_field_is_joined_to_it() {
+        let annotations = json!({
+            "fleet.roadstead.dev/decryption-location": "Cluster",
+            "fleet.roadstead.dev/decryption-mac": "Warn",
+            "fleet.roadstead.dev/depends-on": "GitRepository/app, Kustomization/infra/base,Cluster/edge-1",
+        });
+        let spec = json!({ "interval": "5m", "prune": true, "path": "./", "dependsOn": [{ "name": "first" }],
+            "sourceRef": { "kind": "GitRepository", "name": "app" },
+            "decryption": { "provider": "sops", "mac": "Verify" } });
+        let said = object(&annotations, &spec);
+        assert!(check(&said).is_empty(), "{:?}", check(&said));
+        let spec = Kustomization::from_object(&said).unwrap().spec;
+        let decryption = spec.decryption.unwrap();
+        assert_eq!((decryption.location, decryption.mac), (Some(Lookup::Cluster), Some(MacCheck::Verify)));
+        let names: Vec<_> =
+            spec.depends_on.iter().map(|one| (one.kind.as_deref(), one.name.as_str())).collect();
+        let kinds = [Some("GitRepository"), Some("Kustomization"), Some("Cluster")];
+        assert_eq!(names, [(None, "first"), (kinds[0], "app"), (kinds[1], "base"), (kinds[2], "edge-1")]);
+        assert_eq!(AnyApplier::from_object(&said).unwrap().spec.depends_on.len(), 4);
+        let references: Vec<String> =
+            KindId::Kustomization.references(&said, "apps").iter().map(Reference::key).collect();
+        assert!(references.iter().any(|key| key.ends_with("/infra/base")), "{references:?}");
+        assert!(references.iter().any(|key| key.ends_with("edge-1")), "{references:?}");
+        let across: Vec<String> =
+            KindId::Kustomization.references_across(&said, "apps").iter().map(Reference::key).collect();
+        assert!(across.iter().any(|key| key.ends_with("/infra/base")), "{across:?}");
+    }
+
+    #[test]
     fn what_comes_from_a_flux_and_goes_back_is_named() {
         let said = |name: &str, text: &str| object(&json!({ name: text }), &json!({}));
         let inventories = said(ADOPT_INVENTORY, "flux-system/apps,team/two");
@@ -254,6 +369,13 @@ mod tests {
     fn what_is_wrong_with_one_is_said_and_it_counts_for_nothing() {
         for (name, text, why) in [
             ("drift", "Maybe", "want Correct or Report"),
+            ("decryption-location", "Hub", "spec.decryption is not set"),
+            ("decryption-location", "Here", "want Hub or Cluster"),
+            ("decryption-mac", "Ignore", "want Verify or Warn"),
+            ("depends-on", "app", "want Kind/name"),
+            ("depends-on", "Pod/app", "objects that the hub serves"),
+            ("depends-on", "GitRepository/a/b/c", "want Kind/name"),
+            ("depends-on", "GitRepository/A", "want Kind/name"),
             ("events", "Everywhere", "want Hub or Cluster"),
             ("adopt", "Flux,Argo", "want Flux"),
             ("pin", "", "fleet.roadstead.dev/pin"),

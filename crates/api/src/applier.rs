@@ -17,10 +17,7 @@ pub type AnyApplier = Object<ApplierSpec, AnyApplierStatus>;
 impl Typed for AnyApplier {
     /// With what annotations say of the spec.
     fn from_object(object: &Value) -> Result<Self, serde_json::Error> {
-        match annotated::merged(object) {
-            Some(merged) => Self::deserialize(&merged),
-            None => Self::deserialize(object),
-        }
+        annotated::read_merged(object)
     }
 }
 

@@ -8,12 +8,17 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::cluster::Lookup;
 use crate::object::{Condition, LocalObjectReference, Object, Time, Typed, duration_schema};
-use crate::{KindId, ObjectMeta};
+use crate::{KindId, ObjectMeta, annotated};
 
 /// A stored Kustomization.
 pub type Kustomization = Object<KustomizationSpec, KustomizationStatus>;
 
-impl Typed for Kustomization {}
+impl Typed for Kustomization {
+    /// With what annotations say of the spec.
+    fn from_object(object: &serde_json::Value) -> Result<Self, serde_json::Error> {
+        annotated::read_merged(object)
+    }
+}
 
 /// The annotation that asks for a reconciliation at once.
 pub const REQUEST_ANNOTATION: &str = "reconcile.fluxcd.io/requestedAt";

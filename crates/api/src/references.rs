@@ -48,7 +48,7 @@ impl KindId {
     #[must_use]
     pub fn references(self, object: &Value, namespace: &str) -> Vec<Reference> {
         let mut found = References { namespace, found: Vec::new() };
-        (self.get().references)(&object["spec"], &mut found);
+        found.all(self, object);
         let mut found = found.found;
         found.sort_unstable();
         found.dedup();
@@ -64,7 +64,7 @@ impl KindId {
     #[must_use]
     pub fn references_across(self, object: &Value, namespace: &str) -> Vec<Reference> {
         let mut found = References { namespace, found: Vec::new() };
-        (self.get().references)(&object["spec"], &mut found);
+        found.all(self, object);
         let mut of_clusters = References { namespace, found: Vec::new() };
         let named = match self {
             Self::Receiver => "resources",
@@ -109,6 +109,14 @@ pub struct References<'a> {
 }
 
 impl References<'_> {
+    /// Adds what an object of this kind says in its spec and, for that, in annotations.
+    fn all(&mut self, kind: KindId, object: &Value) {
+        (kind.get().references)(&object["spec"], self);
+        if kind.is_applier() {
+            annotated::depends_on(object).iter().for_each(|one| self.dependency(kind, one));
+        }
+    }
+
     /// Adds an object of the same namespace, if `name` is a name.
     fn local(&mut self, kind: KindId, name: &Value) {
         self.add(kind, &Value::Null, name);

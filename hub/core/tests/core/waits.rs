@@ -46,6 +46,32 @@ async fn a_dependency_can_be_of_another_kind() -> Result<()> {
 }
 
 #[tokio::test]
+async fn an_annotation_names_dependencies_of_other_kinds_too() -> Result<()> {
+    let site = site().await?;
+    let app = |names: &str| {
+        let spec = json!({ "clusterRef": { "name": "staging" } });
+        let mut app = kustomization("team-a", "app", "./app", spec);
+        app["metadata"]["annotations"] = json!({ "fleet.roadstead.dev/depends-on": names });
+        app
+    };
+    site.apply(app("ConfigMap/flag")).await?;
+    let (reason, message) = site.process("team-a", "app").await?;
+    ensure!(reason == "DependencyNotReady", "{reason}: {message}");
+    ensure!(message.contains("dependency 'ConfigMap/team-a/flag' not found"), "{message}");
+    site.apply(json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "namespace": "team-a", "name": "flag" } }))
+        .await?;
+    let (reason, message) = site.process("team-a", "app").await?;
+    ensure!(reason == "Progressing", "{reason}: {message}");
+    // Of another namespace, whose writer may not get it.
+    let member = site.member("team-a").await?;
+    site.apply_as(&member, app("ConfigMap/team-b/flag")).await?;
+    let (reason, message) = site.process("team-a", "app").await?;
+    ensure!(reason == "AccessDenied" && message.contains("team-b/flag"), "{reason}: {message}");
+    site.close().await;
+    Ok(())
+}
+
+#[tokio::test]
 async fn an_expression_says_when_a_dependency_is_ready() -> Result<()> {
     let site = site().await?;
     let base = |phase: &str| {
