@@ -130,6 +130,7 @@ impl View<'_> {
             }
             Self::Events => {
                 let filter = EventFilter {
+                    cluster: text(query, "cluster")?,
                     kind: text(query, "kind")?,
                     namespace: text(query, "namespace")?,
                     name: text(query, "name")?,

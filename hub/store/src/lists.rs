@@ -173,7 +173,7 @@ impl Store {
     }
 
     /// Up to `limit` Events behind `after`, those that last happened last first, as they are stored; those that are visible, where it
-    /// is said which are.
+    /// is said which are. Among them, with `cluster`, what Flux's controllers told in clusters: in these, where it is said in which.
     ///
     /// # Errors
     /// Where the database fails.
@@ -181,17 +181,26 @@ impl Store {
         &self,
         filter: &EventFilter,
         visible: Option<&Visible>,
+        clusters: Option<&[String]>,
         after: Option<&EventKey>,
         limit: i64,
     ) -> Result<Vec<(ResourceUid, Value)>, StoreError> {
-        let rows: Vec<(Uuid, Value)> = sqlx::query_as(
-            "SELECT uid, object FROM resource WHERE kind = 'Event' \
+        let rows: Vec<(Uuid, Value, Option<String>)> = sqlx::query_as(
+            "WITH own AS (SELECT uid, object, last_seen FROM resource WHERE kind = 'Event' AND $11 = '' \
              AND ($7::text[] IS NULL OR kind = ANY ($7) OR kind || '/' || namespace IN (SELECT unnest($8::text[]))) \
              AND ($1 = '' OR object #>> '{involvedObject,kind}' = $1) \
              AND ($2 = '' OR coalesce(object #>> '{involvedObject,namespace}', '') = $2) \
              AND ($3 = '' OR strpos(object #>> '{involvedObject,name}', $3) > 0) AND ($4 = '' OR object ->> 'type' = $4) \
              AND ($5 = '' OR last_seen < $5) AND ($9::uuid IS NULL OR (last_seen, uid) < ($10, $9)) \
-             ORDER BY last_seen DESC, uid DESC LIMIT $6",
+             ORDER BY last_seen DESC, uid DESC LIMIT $6), \
+             told AS (SELECT uid, jsonb_build_object('type', type, 'reason', reason, 'message', message, 'count', count, 'cluster', cluster, \
+                     'firstTimestamp', first_seen, 'lastTimestamp', last_seen, 'involvedObject', \
+                     jsonb_build_object('kind', kind, 'namespace', namespace, 'name', name)) AS object, last_seen \
+              FROM relayed_event WHERE $11 IN ('', cluster) AND ($12::text[] IS NULL OR cluster = ANY ($12)) \
+             AND $1 IN ('', kind) AND $2 IN ('', namespace) AND ($3 = '' OR strpos(name, $3) > 0) AND $4 IN ('', type) \
+             AND ($5 = '' OR last_seen < $5) AND ($9::uuid IS NULL OR (last_seen, uid) < ($10, $9)) \
+             ORDER BY last_seen DESC, uid DESC LIMIT $6) \
+             SELECT * FROM own UNION ALL SELECT * FROM told ORDER BY last_seen DESC, uid DESC LIMIT $6",
         )
         .bind(&filter.kind)
         .bind(&filter.namespace)
@@ -203,9 +212,11 @@ impl Store {
         .bind(visible.map(|visible| visible.places.as_slice()))
         .bind(after.map(|after| after.1.0))
         .bind(after.map(|after| after.0.as_str()))
+        .bind(&filter.cluster)
+        .bind(clusters)
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query("look for events"))?;
-        Ok(rows.into_iter().map(|(uid, event)| (ResourceUid(uid), event)).collect())
+        Ok(rows.into_iter().map(|(uid, event, _)| (ResourceUid(uid), event)).collect())
     }
 }

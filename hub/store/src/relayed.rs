@@ -1,7 +1,10 @@
 //! Events that controllers of Flux in clusters tell, and that Alerts listen to: kept apart from the hub's own, and sorted with them.
 
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
 use roadstead_api::KindId;
-use roadstead_model::{ResourceUid, Topic};
+use roadstead_model::{Digest, ResourceUid, Topic};
 use serde_json::Value;
 use sqlx::types::Json;
 use uuid::Uuid;
@@ -13,6 +16,11 @@ use crate::{Store, StoreError, Tx, WaitingNews};
 /// little are heard.
 const MOST_OF_ALL: i64 = 20_000;
 const MOST_THEN: i64 = 10;
+
+/// Events of one cluster that the stream has, about a KiB each.
+const MOST_IN_STREAM: i64 = 250;
+/// How much of a message the stream has, in bytes, as of an Event's.
+const MOST_OF_MESSAGE: usize = 1024;
 
 /// What an Alert listens to of clusters.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,6 +44,10 @@ pub struct RelayedItem {
     pub namespace: String,
     /// Its name.
     pub name: String,
+    /// What happened, in one word.
+    pub reason: String,
+    /// The same for people.
+    pub message: String,
     /// Whether it tells of a failure.
     pub is_error: bool,
     /// The condition that says so, or that it is over; none where it is about something else.
@@ -75,7 +87,90 @@ impl Store {
     }
 }
 
+impl Store {
+    /// Drops what the stream of events has of clusters from before then.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn drop_old_relayed(&self, before: Timestamp) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM relayed_event WHERE last_seen < $1")
+            .bind(format!("{before:.0}"))
+            .execute(&self.pool)
+            .await
+            .map_err(StoreError::query("drop old events of clusters"))?;
+        Ok(())
+    }
+}
+
+/// The same event, told once or more.
+#[derive(Debug)]
+struct Told<'a> {
+    item: &'a RelayedItem,
+    message: &'a str,
+    count: i64,
+}
+
+/// What is told, each once, by a digest of all that makes it the same.
+fn told<'a>(cluster: &str, events: &'a [RelayedItem]) -> BTreeMap<Digest, Told<'a>> {
+    let mut told = BTreeMap::new();
+    for item in events {
+        let message = &item.message[..item.message.floor_char_boundary(MOST_OF_MESSAGE)];
+        let error = if item.is_error { "1" } else { "" };
+        let key = [cluster, &item.kind, &item.namespace, &item.name, error, &item.reason, message].join("\0");
+        told.entry(Digest::of(key.as_bytes())).or_insert(Told { item, message, count: 0 }).count += 1;
+    }
+    told
+}
+
 impl Tx {
+    /// Keeps events of a cluster for the stream of events, the newest of them.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn keep_relayed(
+        &mut self,
+        cluster: &str,
+        events: &[RelayedItem],
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let what = "keep events of a cluster";
+        let told = told(cluster, events);
+        let texts = |of: for<'a> fn(&'a Told<'a>) -> &'a str| {
+            told.values().map(of).map(str::to_owned).collect::<Vec<_>>()
+        };
+        sqlx::query(
+            "INSERT INTO relayed_event AS known (key, cluster, kind, namespace, name, type, reason, message, count, first_seen, last_seen)
+             SELECT key, $1, kind, namespace, name, CASE WHEN is_error THEN 'Warning' ELSE 'Normal' END, reason, message, count,
+                    $10::text, $10::text
+             FROM unnest($2::bytea[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::boolean[], $9::bigint[])
+                      AS told (key, kind, namespace, name, reason, message, is_error, count)
+             ON CONFLICT (key) DO UPDATE SET count = known.count + excluded.count, last_seen = excluded.last_seen",
+        )
+        .bind(cluster)
+        .bind(told.keys().map(|key| key.as_bytes().to_vec()).collect::<Vec<_>>())
+        .bind(texts(|one| &one.item.kind))
+        .bind(texts(|one| &one.item.namespace))
+        .bind(texts(|one| &one.item.name))
+        .bind(texts(|one| &one.item.reason))
+        .bind(texts(|one| one.message))
+        .bind(told.values().map(|one| one.item.is_error).collect::<Vec<_>>())
+        .bind(told.values().map(|one| one.count).collect::<Vec<_>>())
+        .bind(format!("{now:.0}"))
+        .execute(self.written().await?)
+        .await
+        .map_err(StoreError::query(what))?;
+        sqlx::query(
+            "DELETE FROM relayed_event WHERE uid IN
+                (SELECT uid FROM relayed_event WHERE cluster = $1 ORDER BY last_seen DESC, uid DESC OFFSET $2)",
+        )
+        .bind(cluster)
+        .bind(MOST_IN_STREAM)
+        .execute(self.written().await?)
+        .await
+        .map_err(StoreError::query(what))?;
+        Ok(())
+    }
+
     /// Notes what an Alert listens to of clusters, in the place of what it did.
     ///
     /// # Errors
@@ -178,7 +273,7 @@ impl Tx {
         let read = |(id, cluster, event, condition, alerts): Row| WaitingNews {
             id,
             event,
-            labels: std::collections::BTreeMap::new(),
+            labels: BTreeMap::new(),
             cluster: Some(cluster),
             condition,
             alerts: alerts.into_iter().map(ResourceUid).collect(),

@@ -164,7 +164,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description What happened to objects of the hub, the newest first. */
+        /** @description What happened to objects of the hub, and what Flux's controllers in clusters told of theirs lately, the newest first. */
         get: operations["listEvents"];
         put?: never;
         post?: never;
@@ -705,8 +705,10 @@ export interface components {
             /** @description What was found. */
             items: components["schemas"]["DriftItem"][];
         };
-        /** @description What happened to an object of the hub. */
+        /** @description What happened to an object of the hub, or of a cluster as Flux's controllers there told it. */
         EventItem: {
+            /** @description The Cluster in which it happened, as a controller of Flux told there; absent where it happened on the hub. */
+            cluster?: string | null;
             /**
              * Format: int64
              * @description How often it happened.
@@ -1661,6 +1663,8 @@ export interface operations {
                 continue?: string;
                 /** @description Only what last happened before this time. */
                 before?: string;
+                /** @description Only what Flux's controllers told in the Cluster of this name. */
+                cluster?: string;
                 /** @description Only about objects of this kind. */
                 kind?: string;
                 /** @description Only about objects in this namespace. */

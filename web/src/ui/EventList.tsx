@@ -41,8 +41,9 @@ export function EventList({ filter, empty }: { filter: EventFilter; empty: React
   );
 }
 
-function keyOf({ object, type, reason, message, first }: EventItem): string {
-  return [object.kind, object.namespace, object.name, type, reason, first, message.slice(0, 200)].join('\n');
+function keyOf({ cluster = '', object, type, reason, message, first }: EventItem): string {
+  const { kind, namespace, name } = object;
+  return [cluster, kind, namespace, name, type, reason, first, message.slice(0, 200)].join('\n');
 }
 
 const COLUMNS: readonly Column<EventItem>[] = [
@@ -67,7 +68,17 @@ const COLUMNS: readonly Column<EventItem>[] = [
     id: 'object',
     title: 'Object',
     className: 'mid',
-    cell: ({ object }) => {
+    cell: ({ object, cluster }) => {
+      // What a cluster's Flux tells of is there, and not on the hub.
+      if (cluster !== undefined) {
+        return (
+          <span>
+            <span className="dim">{object.kind} </span>
+            <Name>{object.name}</Name>
+            <span className="dim"> in {cluster}</span>
+          </span>
+        );
+      }
       const to = pageOf(object);
       const name = <Name>{object.name}</Name>;
       return (
@@ -85,9 +96,11 @@ const COLUMNS: readonly Column<EventItem>[] = [
 export function EventsOf({ id }: { id: ObjectId }): ReactNode {
   const answer = useInfiniteQuery(events(id));
   const rows = useMemo(
-    // The hub looks for names that hold this one.
+    // The hub looks for names that hold this one, and what a cluster's Flux tells is of another object.
     () =>
-      answer.data?.pages.flatMap((page) => page.items).filter((event) => event.object.name === id.name) ?? [],
+      answer.data?.pages
+        .flatMap((page) => page.items)
+        .filter((event) => event.object.name === id.name && event.cluster === undefined) ?? [],
     [answer.data, id.name],
   );
   return (

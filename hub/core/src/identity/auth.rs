@@ -239,7 +239,14 @@ impl Identity {
     /// With which objects of a kind of the cluster scope this identity may do this.
     #[must_use]
     pub fn named(&self, verb: &str, kind: &Kind) -> Named {
-        let asked = Resource { verb, group: kind.group(), resource: kind.plural, ..Resource::default() };
+        self.named_in(verb, kind, "")
+    }
+
+    /// The same with a subresource of theirs; of the objects themselves where it is empty.
+    #[must_use]
+    pub fn named_in(&self, verb: &str, kind: &Kind, subresource: &str) -> Named {
+        let (group, resource) = (kind.group(), kind.plural);
+        let asked = Resource { verb, group, resource, subresource, ..Resource::default() };
         match self.permissions.of(self) {
             _ if self.may(&Attributes::Resource(asked)) => Named::All,
             Some(permissions) => permissions.named(self.subject(), asked),

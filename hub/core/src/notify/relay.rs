@@ -24,17 +24,19 @@ const RECOVERIES: [&str; 6] = [
 ];
 
 impl Notifier {
-    /// Keeps events of the session's cluster for the Alerts that listen to them, as long as there is room for them. Gives how many were
-    /// left out.
+    /// Keeps events of the session's cluster for the stream of events, the newest of them, and for the Alerts that listen to them, as long
+    /// as there is room for them. Gives how many were left out of these.
     ///
     /// # Errors
     /// `Conflict` where this is not the cluster's session any more; else where the database fails. They are to be sent again then.
     pub async fn relay(&self, session: &Session, events: Vec<RelayedEvent>) -> Result<u64, HubError> {
         self.sessions.must_be_current(session).await?;
-        let now = Time(self.clock.now());
+        let now = self.clock.now();
+        let at = Time(now);
         let items: Vec<RelayedItem> =
-            events.into_iter().map(|event| item(event, &session.name, &now)).collect();
+            events.into_iter().map(|event| item(event, &session.name, &at)).collect();
         let mut tx = self.store.begin().await?;
+        tx.keep_relayed(&session.name, &items, now).await?;
         let count = tx.relay(&session.name, &items).await?;
         tx.commit().await?;
         self.meters.relayed(count);
@@ -48,7 +50,8 @@ fn item(event: RelayedEvent, cluster: &str, now: &Time) -> RelayedItem {
     let Involved { kind, namespace, name, .. } = event.involved_object.clone();
     let is_error = event.is_error();
     let condition = (is_error || is_well).then_some(CONDITION);
-    RelayedItem { kind, namespace, name, is_error, condition, event: json!(event) }
+    let (reason, message) = (event.reason.clone(), event.message.clone());
+    RelayedItem { kind, namespace, name, reason, message, is_error, condition, event: json!(event) }
 }
 
 /// The event as one of the hub's is. That it is of this cluster, nothing in it can say otherwise.

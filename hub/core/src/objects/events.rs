@@ -370,11 +370,12 @@ fn name(about: &Stored, type_: &str, reason: &str, message: &str) -> String {
 }
 
 impl Objects {
-    /// Drops events that last happened before then.
+    /// Drops events that last happened before then, and those that were told of clusters.
     ///
     /// # Errors
     /// Where the database fails.
     pub async fn drop_old_events(&self, before: Timestamp) -> Result<(), HubError> {
+        self.store.drop_old_relayed(before).await?;
         loop {
             let old = self.store.old_events(before, BATCH).await?;
             let all = i64::try_from(old.len()).unwrap_or(i64::MAX) < BATCH;

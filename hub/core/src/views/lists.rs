@@ -108,7 +108,7 @@ impl From<Reference> for ObjectName {
     }
 }
 
-/// What happened to an object of the hub.
+/// What happened to an object of the hub, or of a cluster as Flux's controllers there told it.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct EventItem {
     /// `Normal` or `Warning`.
@@ -126,6 +126,9 @@ pub struct EventItem {
     pub last: String,
     /// How often it happened.
     pub count: i64,
+    /// The Cluster in which it happened, as a controller of Flux told there; absent where it happened on the hub.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
 }
 
 impl Views {
@@ -175,7 +178,8 @@ impl Views {
         Ok(paged(items, limit, |last: &SourceItem| (&last.namespace, &last.name, &last.kind)))
     }
 
-    /// A page of Events, those that last happened last first; the next begins behind the key.
+    /// A page of Events, those of the hub and those that clusters' Flux told, those that last happened last first; the next begins behind
+    /// the key.
     ///
     /// # Errors
     /// [`HubError::Forbidden`]. Where the database fails.
@@ -187,8 +191,10 @@ impl Views {
         limit: i64,
     ) -> Result<(Vec<EventItem>, Option<EventKey>), HubError> {
         let visible = visible::of_kinds(who, &[KindId::Event], "")?;
+        let clusters = visible::clusters_events(who);
         let limit = limit.clamp(1, MAX_ITEMS);
-        let mut found = self.store.latest_events(filter, visible.as_ref(), after, limit + 1).await?;
+        let mut found =
+            self.store.latest_events(filter, visible.as_ref(), clusters.as_deref(), after, limit + 1).await?;
         let limit = usize::try_from(limit).unwrap_or_default();
         let is_full = found.len() > limit;
         found.truncate(limit);
@@ -279,5 +285,6 @@ fn event_item(event: &Value) -> EventItem {
         first: text("/firstTimestamp"),
         last: text("/lastTimestamp"),
         count: event["count"].as_i64().unwrap_or(1),
+        cluster: event["cluster"].as_str().map(str::to_owned),
     }
 }

@@ -83,6 +83,18 @@ pub(super) fn clusters(who: &Identity) -> Option<Vec<String>> {
     }
 }
 
+/// The names of the Clusters of which `who` may see what Flux's controllers tell there. None where that is all.
+pub(super) fn clusters_events(who: &Identity) -> Option<Vec<String>> {
+    let kind = KindId::Cluster.get();
+    if who.named_in("list", kind, "events") == Named::All {
+        return None;
+    }
+    match who.named_in("get", kind, "events") {
+        Named::All => None,
+        Named::Names(names) => Some(names),
+    }
+}
+
 /// Whether `who` may be told of a change of this object.
 pub(super) fn may_watch(who: &Identity, kind: KindId, namespace: &str, name: &str) -> bool {
     let kind = kind.get();

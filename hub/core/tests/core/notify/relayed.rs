@@ -7,7 +7,8 @@ use jiff::Timestamp;
 use roadstead_api::KindId;
 use roadstead_hub_core::clusters::pki::AgentIdentity;
 use roadstead_hub_core::clusters::{Greeting, Session};
-use roadstead_model::{Capabilities, ClusterUid, KubeSystemUid, ObjectRef, RelayedEvent};
+use roadstead_hub_core::identity::Identity;
+use roadstead_model::{Capabilities, ClusterUid, EventFilter, KubeSystemUid, ObjectRef, RelayedEvent};
 use roadstead_tests::eventually;
 use serde_json::{Value, json};
 
@@ -185,6 +186,64 @@ async fn an_alert_hears_of_a_cluster_by_its_writers_right_or_as_the_cluster_says
     let more = json!([{ "kind": "Kustomization", "name": "other" }]);
     site.apply_as(&member, of(more)).await?;
     ensure!(tell("by the writer's right").await?.len() == 2, "{:?}", alerted.sink.messages());
+    Ok(())
+}
+
+#[tokio::test]
+async fn whoever_may_get_them_sees_them_in_the_stream() -> Result<()> {
+    let alerted = Alerted::new("generic").await?;
+    let site = &alerted.site;
+    site.namespace("team-a").await?;
+    let [one, two] =
+        [session(&alerted, "edge-1", json!({})).await?, session(&alerted, "edge-2", json!({})).await?];
+    let (hub, admin) = (&alerted.hub, Identity::hub());
+    let member = site.member("team-a").await?;
+    let seen = async |who: &Identity, cluster: &str| {
+        let filter = EventFilter {
+            kind: "Kustomization".to_owned(),
+            cluster: cluster.to_owned(),
+            ..EventFilter::default()
+        };
+        let (events, _) = hub.views.events(who, &filter, None, 500).await?;
+        let told = events.into_iter().filter_map(|event| Some((event.cluster?, event.message, event.count)));
+        anyhow::Ok(told.collect::<Vec<_>>())
+    };
+    let told = |cluster: &str, message: &str, count: i64| (cluster.to_owned(), message.to_owned(), count);
+    hub.notify.relay(&one, vec![event("web", "it fails", true), event("web", "it fails", true)]).await?;
+    hub.notify.relay(&one, vec![event("web", "it fails", true)]).await?;
+    hub.notify.relay(&two, vec![event("web", "it fails", true)]).await?;
+    let mut all = seen(&admin, "").await?;
+    all.sort();
+    ensure!(all == [told("edge-1", "it fails", 3), told("edge-2", "it fails", 1)], "{all:?}");
+    ensure!(seen(&admin, "edge-2").await? == [told("edge-2", "it fails", 1)]);
+    // To see what happens on the hub in a namespace of that name is another right.
+    ensure!(seen(&member, "").await?.is_empty() && seen(&member, "edge-1").await?.is_empty());
+    let group = "rbac.authorization.k8s.io";
+    let version = format!("{group}/v1");
+    site.apply(json!({ "apiVersion": version, "kind": "ClusterRole", "metadata": { "name": "reader" }, "rules": [
+        { "apiGroups": ["fleet.roadstead.dev"], "resources": ["clusters/events"], "resourceNames": ["edge-1"], "verbs": ["get"] }] }))
+        .await?;
+    site.apply(
+        json!({ "apiVersion": version, "kind": "ClusterRoleBinding", "metadata": { "name": "reader" },
+        "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": "reader" },
+        "subjects": [{ "kind": "User", "apiGroup": group, "name": "admin-of-team-a" }] }),
+    )
+    .await?;
+    eventually("the right is known", std::time::Duration::from_secs(10), async || {
+        ensure!(seen(&member, "").await? == [told("edge-1", "it fails", 3)]);
+        Ok(())
+    })
+    .await?;
+    ensure!(seen(&member, "edge-2").await?.is_empty());
+    // A cluster that tells very much drops its own, and no others.
+    for batch in 0..3 {
+        let many = (0..100).map(|number| event("web", &format!("{batch} {number}"), false)).collect();
+        hub.notify.relay(&one, many).await?;
+    }
+    let (of_one, of_two) = (seen(&admin, "edge-1").await?, seen(&admin, "edge-2").await?);
+    ensure!(of_one.len() == 250 && of_two.len() == 1, "{} and {}", of_one.len(), of_two.len());
+    hub.objects.drop_old_events(Timestamp::MAX).await?;
+    ensure!(seen(&admin, "").await?.is_empty());
     Ok(())
 }
 
