@@ -116,6 +116,12 @@ reasons! {
     EmptyGitRepository,
     /// There is a new artifact of a source.
     NewArtifact,
+    /// A source holds another revision than its artifact has.
+    NewRevision,
+    /// Other artifacts are to be included than those that are in one.
+    IncludeChange,
+    /// A chart is another one than the artifact has.
+    NewChart,
     /// A Git operation failed.
     GitOperationFailed,
     /// The keys that signatures are verified by cannot be had.

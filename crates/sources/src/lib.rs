@@ -46,5 +46,5 @@ pub use helm::{HelmChartRequest, HelmError, HelmIndexRequest};
 pub use oci::{OciError, OciReference, OciRequest};
 pub use reading::read;
 pub use roadstead_outbound::Secret;
-pub use source::{ChartFacts, Facts, FetchError, Fetched, Outcome, Source};
+pub use source::{ChartFacts, Facts, Failed, FetchError, Fetched, Learned, Outcome, Source};
 pub use tree::{Content, Entry, Measure, Tree, TreeBuilder, TreeError, TreeLimits};

@@ -27,13 +27,13 @@ pub trait Source: fmt::Debug + Send + Sync {
     /// `engine` says. Ends within the source's own timeout, soon after `stop`, and where it is dropped.
     ///
     /// # Errors
-    /// Why there is no artifact. Whatever artifact the caller has stays as good as it was.
+    /// Why there is no artifact, and what was learned before. Whatever artifact the caller has stays as good as it was.
     async fn fetch(
         &self,
         known: Option<&Revision>,
         engine: &dyn Engine,
         stop: &CancellationToken,
-    ) -> Result<Outcome, FetchError>;
+    ) -> Result<Outcome, Failed>;
 
     /// Where it is fetched from, fit for messages: whatever looks like credentials is left out.
     fn shown_url(&self) -> String;
@@ -123,6 +123,39 @@ impl fmt::Debug for Fetched {
             .field("artifact", &self.artifact)
             .field("notes", &self.notes)
             .finish_non_exhaustive()
+    }
+}
+
+/// What an attempt learned that its source holds, whether or not that can be had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Learned {
+    /// Which moment that is.
+    pub revision: Revision,
+    /// Of a chart, what it is called.
+    pub chart: Option<String>,
+}
+
+impl From<&Fetched> for Learned {
+    fn from(fetched: &Fetched) -> Self {
+        let chart = fetched.chart().map(|chart| chart.name.clone());
+        Self { revision: fetched.revision.clone(), chart }
+    }
+}
+
+/// An attempt that failed. It says what its error says.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Failed {
+    /// Why.
+    pub error: FetchError,
+    /// What it had learned by then; none where it did not come so far as to know.
+    pub learned: Option<Learned>,
+}
+
+impl From<FetchError> for Failed {
+    /// Of an attempt that is known to have learned nothing, or of which that is not known.
+    fn from(error: FetchError) -> Self {
+        Self { error, learned: None }
     }
 }
 

@@ -14,7 +14,7 @@ use roadstead_api::{KindId, PipelineRole};
 use roadstead_hub_store::RelayedCount;
 use roadstead_meters::{Open, QUICK, SLOW, StatusClass, Table, Times, Traced};
 use roadstead_model::{Queue, ResourceUid, StepTiming};
-use roadstead_sources::{FetchError, Outcome};
+use roadstead_sources::{Failed, Outcome};
 
 pub(crate) use labels::{Build, Delivered, OfQueue, StreamKind};
 pub use labels::{Direction, RequestVerb, SessionEnd};
@@ -148,7 +148,7 @@ impl Meters {
     }
 
     /// A fetch of a source of a kind ended after so long.
-    pub(crate) fn fetch(&self, of: KindId, outcome: &Result<Outcome, FetchError>, took: Duration) {
+    pub(crate) fn fetch(&self, of: KindId, outcome: &Result<Outcome, Failed>, took: Duration) {
         let kind = of.get().kind;
         let result = match outcome {
             Ok(Outcome::Unchanged(_)) => "unchanged",

@@ -16,6 +16,7 @@ mod lenders;
 mod limits;
 pub(crate) mod notes;
 mod oci;
+mod outdated;
 pub(crate) mod pass;
 mod pinned;
 mod pull;
@@ -34,7 +35,7 @@ use roadstead_places::Places;
 use roadstead_sources::generate::GenerateLimits;
 use roadstead_sources::git::Include;
 use roadstead_sources::helm::Indexes;
-use roadstead_sources::{Fetched, Source};
+use roadstead_sources::{Fetched, Learned, Source};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
@@ -138,6 +139,11 @@ trait SourceKind: Sync {
     /// What the message of a fetch that failed for this reason begins with.
     fn failed_at(&self, _: Reason) -> &'static str {
         ""
+    }
+
+    /// In which words it is told that it holds something else than its artifact has; `fetched` where that was received.
+    fn newer(&self, _: &Stored, learned: &Learned, _: Option<&Fetched>) -> (Reason, String) {
+        (Reason::NewRevision, format!("new upstream revision '{}'", learned.revision))
     }
 
     /// What Events say of a new artifact, where it is not what Ready says.

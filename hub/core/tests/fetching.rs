@@ -15,7 +15,9 @@ use roadstead_hub_core::sources::{FetchJob, FetchPlan};
 use roadstead_hub_core::{HubOptions, Outbound};
 use roadstead_model::ResourceUid;
 use roadstead_outbound::Policy;
-use roadstead_sources::{AttemptError, FetchError, Fetched, GitError, Measure, Outcome, TreeLimits, unpack};
+use roadstead_sources::{
+    AttemptError, Failed, FetchError, Fetched, GitError, Measure, Outcome, TreeLimits, unpack,
+};
 use roadstead_sources::{InProcess, Room};
 use roadstead_test_gitserver::{Commit, Fault, GitServer, Options, Repository, install_crypto};
 use roadstead_worker::FileAccess;
@@ -106,7 +108,7 @@ impl Kit {
     async fn error(&self, namespace: &str, name: &str) -> Result<GitError> {
         let job = self.plan(namespace, name).await?;
         match self.site.hub.sources.fetch(&job, &CancellationToken::new()).await? {
-            Err(FetchError::Git(error)) => Ok(error),
+            Err(Failed { error: FetchError::Git(error), .. }) => Ok(error),
             Err(error) => bail!("of another kind: {error}"),
             Ok(outcome) => bail!("no error, but {outcome:?}"),
         }
@@ -299,7 +301,7 @@ async fn a_worker_that_is_killed_in_a_fetch_is_a_failure_that_passes() -> Result
         drop(others);
         match fetch.await?? {
             Ok(Outcome::Fetched(fetched)) if kills == 1 => assert_eq!(files(&fetched), ["a.yaml"]),
-            Err(error) if kills == 2 => {
+            Err(Failed { error, .. }) if kills == 2 => {
                 ensure!(
                     matches!(error, FetchError::Git(GitError::Ended { transient: true, .. })),
                     "{error:?}"
@@ -348,7 +350,7 @@ async fn servers_that_hang_hold_no_worker() -> Result<()> {
     ensure!(hanging.try_join_next().is_none(), "one did not hang");
     stop.cancel();
     while let Some(ended) = hanging.join_next().await {
-        let error = ended??.err().context("it was fetched")?;
+        let Failed { error, .. } = ended??.err().context("it was fetched")?;
         ensure!(
             matches!(error, FetchError::Git(GitError::Attempt(AttemptError::Cancelled { .. }))),
             "{error:?}"

@@ -7,7 +7,7 @@ use roadstead_hub_core::sources::{FetchJob, FetchPlan};
 use roadstead_hub_core::{Hub, HubError};
 use roadstead_model::{Queue, ResourceUid, Topic, chain};
 use roadstead_places::{Limits, Place, Places};
-use roadstead_sources::{FetchError, Outcome};
+use roadstead_sources::{Failed, FetchError, Outcome};
 use roadstead_trace::Span;
 use tokio_util::sync::CancellationToken;
 
@@ -37,7 +37,7 @@ pub(crate) struct Sources {
 
 /// How a fetch ended.
 enum End {
-    Done(Result<Result<Outcome, FetchError>, HubError>),
+    Done(Result<Result<Outcome, Failed>, HubError>),
     /// The source was deleted or has another spec.
     NotWanted,
     /// Others wait for its place.
@@ -129,7 +129,7 @@ impl Controller for Sources {
             End::NotWanted => Ok(hub.now()),
             End::GaveWay(held) => {
                 let url = job.source.shown_url();
-                hub.sources.record_fetch(&job, Err(FetchError::GaveWay { url, held })).await
+                hub.sources.record_fetch(&job, Err(FetchError::GaveWay { url, held }.into())).await
             }
         }
     }

@@ -90,7 +90,7 @@ async fn fetch(source: &dyn Source, timeout: Duration) -> Result<Fetched> {
     match outcome {
         Ok(Outcome::Fetched(fetched)) => Ok(*fetched),
         Ok(Outcome::Unchanged(revision)) => bail!("{url} reports {revision} as unchanged and sent nothing"),
-        Err(error) => Err(explained(&error)),
+        Err(failed) => Err(explained(&failed.error)),
     }
 }
 

@@ -1,4 +1,4 @@
-//! How work on a blocking thread learns that it shall end.
+//! How work on a blocking thread learns that it shall end, and how it is told from outside how far it came.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -6,18 +6,32 @@ use std::time::Instant;
 use roadstead_outbound::Veil;
 use tokio_util::sync::CancellationToken;
 
-/// A deadline and a signal, and what is being done now.
+use super::progress::Progress;
+
+/// A deadline and a signal, what is being done now, and what was learned.
 #[derive(Debug, Clone)]
 pub(crate) struct Stop {
     deadline: Instant,
     token: CancellationToken,
     phase: Arc<Mutex<&'static str>>,
     veils: Arc<Mutex<Vec<Veil>>>,
+    progress: Progress,
 }
 
 impl Stop {
     pub(crate) fn new(deadline: Instant, token: CancellationToken) -> Self {
-        Self { deadline, token, phase: Arc::new(Mutex::new("starting")), veils: Arc::default() }
+        let phase = Arc::new(Mutex::new("starting"));
+        Self { deadline, token, phase, veils: Arc::default(), progress: Progress::default() }
+    }
+
+    /// The same, for work whose progress is noted there.
+    pub(crate) fn noting(self, progress: &Progress) -> Self {
+        Self { progress: progress.clone(), ..self }
+    }
+
+    /// Where it is noted what is learned.
+    pub(crate) fn progress(&self) -> &Progress {
+        &self.progress
     }
 
     pub(crate) fn deadline(&self) -> Instant {

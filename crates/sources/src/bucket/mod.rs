@@ -37,11 +37,11 @@ pub use known::KnownBucket;
 pub use request::{AzureProof, BucketLimits, BucketLogin, BucketRequest, BucketStore, GoogleKey, LdapLogin};
 
 use crate::artifact::Artifact;
-use crate::attempt::{Desk, Ended, Engine, Limited, Room, Stop, TrustedBy};
+use crate::attempt::{Desk, Ended, Engine, Limited, Progress, Room, Stop, TrustedBy};
 use crate::cloud::OnceMore;
 use crate::ignore::Ignore;
 use crate::reading::Job;
-use crate::source::{Facts, FetchError, Fetched, Outcome, Source};
+use crate::source::{Facts, Failed, Fetched, Outcome, Source};
 use crate::tree::Measure;
 use index::{Listed, Span, decode, encode, revision};
 use login::Login;
@@ -63,11 +63,19 @@ pub async fn fetch_with(
     engine: &dyn Engine,
     cancel: &CancellationToken,
 ) -> Result<Outcome, BucketError> {
+    fetch_noting(request, engine, (cancel, &Progress::default())).await
+}
+
+async fn fetch_noting(
+    request: BucketRequest,
+    engine: &dyn Engine,
+    (cancel, progress): (&CancellationToken, &Progress),
+) -> Result<Outcome, BucketError> {
     let url = request.shown_url();
     let timeout = request.timeout;
     Ignore::without_defaults(request.ignore.as_deref())
         .map_err(|error| Why::from(error).at(Step::Attempt))?;
-    let stop = Stop::new(Instant::now() + timeout, cancel.child_token());
+    let stop = Stop::new(Instant::now() + timeout, cancel.child_token()).noting(progress);
     let attempt = Attempt { request: &request, engine, stop: &stop };
     let trust = TrustedBy::CertSecretRef;
     let limited = Limited { kind: "bucket", url, trust, timeout, stop: &stop, cancel };
@@ -131,12 +139,14 @@ impl Attempt<'_> {
             let (found, wanted) = (found.to_string(), wanted.to_string());
             return Err(Why::OtherRevision { found, wanted }.at(self.index()));
         }
+        self.stop.progress().learn(found.clone());
         if request.known.as_ref() == Some(&found) {
             return Ok(Outcome::Unchanged(found));
         }
         self.admit(&found.to_string()).await?;
         let objects = self.receive(wire, objects, &mut received).await?;
         let found = of(&objects)?;
+        self.stop.progress().learn(found.clone());
         if request.known.as_ref() == Some(&found) {
             return Ok(Outcome::Unchanged(found));
         }
@@ -364,9 +374,11 @@ impl Source for BucketRequest {
         known: Option<&Revision>,
         engine: &dyn Engine,
         stop: &CancellationToken,
-    ) -> Result<Outcome, FetchError> {
+    ) -> Result<Outcome, Failed> {
         let request = Self { known: known.cloned(), ..self.clone() };
-        Ok(fetch_with(request, engine, stop).await?)
+        let progress = Progress::default();
+        let outcome = fetch_noting(request, engine, (stop, &progress)).await;
+        outcome.map_err(|error| progress.failed(error))
     }
 
     fn shown_url(&self) -> String {

@@ -1,9 +1,10 @@
 //! A fetch that is under way: the side that has the network. It asks, has the answers read, and asks what the reader wants to know
 //! next; what a reader says is held against what can be known without it.
 
+use std::cell::RefCell;
 use std::time::Instant;
 
-use roadstead_model::Digest;
+use roadstead_model::{Digest, Revision};
 
 use super::error::GitError;
 use super::greeting::Advertisement;
@@ -11,7 +12,7 @@ use super::include::Told;
 use super::intake::Intake;
 use super::known::Unverified;
 use super::modules::FetchedModule;
-use super::reader::{self, Found, Order, Reply};
+use super::reader::{self, Answered, Found, Order, Pointed, Reply};
 use super::remote::Target;
 use super::request::{GitReference, GitRequest};
 use super::unread::{Phase, Unread};
@@ -248,7 +249,20 @@ impl<'a> Attempt<'a> {
         }
         about.clone_into(&mut self.about);
         let order = Job::Git(&self.order).encode().map_err(|error| self.internal(&error.to_string()))?;
-        self.read_by(about, order).await
+        let Answered { reply, learned } = self.read_by(about, order).await?;
+        self.learn(learned);
+        Ok(reply)
+    }
+
+    /// Notes what a reader says that the reference points to: it is for messages, and nothing is fetched by it.
+    fn learn(&self, pointed: Option<Pointed>) {
+        let found = pointed.and_then(|pointed| self.revision(pointed.tag.as_deref(), &pointed.commit));
+        found.into_iter().for_each(|found| self.stop.progress().learn(found));
+    }
+
+    /// The revision of a commit that a reader names.
+    fn revision(&self, tag: Option<&str>, commit: &str) -> Option<Revision> {
+        self.request.reference.revision(tag, commit).filter(|_| wire::is_object_id(commit))
     }
 
     /// Has all answers read, with what came since.
@@ -258,7 +272,7 @@ impl<'a> Attempt<'a> {
         self.read(&about).await
     }
 
-    pub(super) async fn read_by(&mut self, about: &str, order: Vec<u8>) -> Result<Reply, GitError> {
+    pub(super) async fn read_by(&mut self, about: &str, order: Vec<u8>) -> Result<Answered, GitError> {
         let reply = self.engine.run(about, order, &mut self.desk).await;
         let reply = reply.map_err(|ended| self.ended(ended))?;
         serde_json::from_slice(&reply).map_err(|_| self.internal("the reader's reply cannot be parsed"))
@@ -301,28 +315,28 @@ impl<'a> Attempt<'a> {
             let target = local.find(&order)?;
             if order.find_only {
                 let Target { commit, tag, .. } = target;
-                return Ok::<_, GitError>((Reply::Found { commit, tag, remembered: Vec::new() }, order));
+                let reply = Reply::Found { commit, tag, remembered: Vec::new() };
+                return Ok::<_, GitError>((Answered { reply, learned: None }, order));
             }
-            let found = Found { target, remembered: Vec::new() };
-            let reply = reader::bring(&[local.objects()], &found, &order, folder.path(), line, stop);
-            Ok((reply.unwrap_or_else(Reply::Unread), order))
+            let (found, learned) = (Found { target, remembered: Vec::new() }, RefCell::default());
+            let reply =
+                reader::bring(&[local.objects()], &found, &order, folder.path(), line, (stop, &learned));
+            let reply = reply.unwrap_or_else(Reply::Unread);
+            Ok((Answered { reply, learned: learned.into_inner() }, order))
         });
-        let reply;
+        let answered;
         let url = self.request.shown_url();
-        (reply, self.order) =
+        (answered, self.order) =
             read.await.map_err(|error| GitError::Internal { url, detail: error.to_string() })??;
-        self.done(reply)
+        self.learn(answered.learned);
+        self.done(answered.reply)
     }
 
     /// What a reader's last word comes to. It is untrusted: what can be known without it is not taken from it.
     fn done(mut self, reply: Reply) -> Result<Outcome, GitError> {
-        let revision = |tag: &Option<String>, commit: &str| {
-            let revision = self.request.reference.revision(tag.as_deref(), commit);
-            revision.filter(|_| wire::is_object_id(commit))
-        };
         match reply {
             Reply::Unread(unread) => Err(unread.of(self.request)),
-            Reply::Found { commit, tag, .. } => match revision(&tag, &commit) {
+            Reply::Found { commit, tag, .. } => match self.revision(tag.as_deref(), &commit) {
                 Some(found) if self.order.find_only || self.request.known.as_ref() == Some(&found) => {
                     Ok(Outcome::Unchanged(found))
                 }
@@ -338,8 +352,8 @@ impl<'a> Attempt<'a> {
                         told => told,
                     },
                 };
-                let (Some(revision), Some(brought)) = (revision(&tag, &commit), self.desk.take_artifact())
-                else {
+                let revision = self.revision(tag.as_deref(), &commit);
+                let (Some(revision), Some(brought)) = (revision, self.desk.take_artifact()) else {
                     return Err(self.internal("the reader returned an incomplete artifact"));
                 };
                 notes.truncate(MOST_NOTES);

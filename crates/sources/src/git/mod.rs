@@ -58,9 +58,9 @@ pub use subject::subject;
 pub(crate) use verify::now;
 pub use verify::{PublicKeys, TrustedKeys, Verification, VerificationMode};
 
-use crate::attempt::{Engine, InProcess, Limited, Room, Stop, TrustedBy};
+use crate::attempt::{Engine, InProcess, Limited, Progress, Room, Stop, TrustedBy};
 use crate::ignore::Ignore;
-use crate::source::{FetchError, Outcome, Source};
+use crate::source::{Failed, Outcome, Source};
 use asking::Asking;
 use fetching::Attempt;
 use url::Location;
@@ -71,7 +71,7 @@ use url::Location;
 /// A [`GitError`], within the request's timeout.
 pub async fn resolve(request: GitRequest, cancel: &CancellationToken) -> Result<Revision, GitError> {
     let engine = InProcess { scratch: request.scratch.clone() };
-    match in_time(request, &engine, cancel, true).await? {
+    match in_time(request, &engine, (cancel, &Progress::default()), true).await? {
         Outcome::Unchanged(revision) => Ok(revision),
         Outcome::Fetched(fetched) => Ok(fetched.revision),
     }
@@ -97,6 +97,14 @@ pub async fn fetch_with(
     engine: &dyn Engine,
     cancel: &CancellationToken,
 ) -> Result<Outcome, GitError> {
+    fetch_noting(request, engine, (cancel, &Progress::default())).await
+}
+
+async fn fetch_noting(
+    request: GitRequest,
+    engine: &dyn Engine,
+    attempt: (&CancellationToken, &Progress),
+) -> Result<Outcome, GitError> {
     // A pinned commit never changes: a server that is away need not be asked about one that is here.
     if let (GitReference::Commit { .. }, Some(known)) = (&request.reference, &request.known)
         && request.reference.pinned().as_ref() == Some(known)
@@ -106,7 +114,7 @@ pub async fn fetch_with(
     }
     Ignore::new(request.ignore.as_deref()).map_err(|error| GitError::tree(&request, None, error))?;
     check_includes(&request)?;
-    in_time(request, engine, cancel, false).await
+    in_time(request, engine, attempt, false).await
 }
 
 /// Refuses what cannot be put into an artifact, whatever is there.
@@ -128,9 +136,11 @@ impl Source for GitRequest {
         known: Option<&Revision>,
         engine: &dyn Engine,
         stop: &CancellationToken,
-    ) -> Result<Outcome, FetchError> {
+    ) -> Result<Outcome, Failed> {
         let request = Self { known: known.cloned(), ..self.clone() };
-        Ok(fetch_with(request, engine, stop).await?)
+        let progress = Progress::default();
+        let outcome = fetch_noting(request, engine, (stop, &progress)).await;
+        outcome.map_err(|error| progress.failed(error))
     }
 
     fn shown_url(&self) -> String {
@@ -155,13 +165,13 @@ impl Source for GitRequest {
 async fn in_time(
     request: GitRequest,
     engine: &dyn Engine,
-    cancel: &CancellationToken,
+    (cancel, progress): (&CancellationToken, &Progress),
     find_only: bool,
 ) -> Result<Outcome, GitError> {
     let location = Location::parse(&request)?;
     let url = request.shown_url();
     let timeout = request.timeout;
-    let stop = Stop::new(Instant::now() + timeout, cancel.child_token());
+    let stop = Stop::new(Instant::now() + timeout, cancel.child_token()).noting(progress);
     let _ends_the_threads = stop.clone().on_drop();
     let trust = match location {
         Location::Ssh(_) => TrustedBy::KnownHosts,

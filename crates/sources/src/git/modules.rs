@@ -113,7 +113,7 @@ impl Attempt<'_> {
                 return Ok((wire.into_intake(), order.headings));
             }
             let job = Job::Git(&order).encode().map_err(|error| self.internal(&error.to_string()))?;
-            match self.read_by(&about, job).await? {
+            match self.read_by(&about, job).await?.reply {
                 Reply::Ask(next @ Ask::UploadPack { what: What::Pack(_), .. })
                     if next.is_sound() && super::fetching::about(&next) == commit =>
                 {

@@ -2,6 +2,7 @@
 //! the repository's URL nor credentials, so that it can be done where there are none.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, BufWriter, Seek as _};
 use std::path::Path;
@@ -109,17 +110,40 @@ pub(super) enum Reply {
     Unread(Unread),
 }
 
+/// The same, with what the reference was found to point to on the way, whatever it then came to.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Answered {
+    pub(super) reply: Reply,
+    #[serde(default)]
+    pub(super) learned: Option<Pointed>,
+}
+
+/// What a reference points to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Pointed {
+    pub(super) commit: String,
+    /// Of a range of versions, the tag that was chosen.
+    #[serde(default)]
+    pub(super) tag: Option<String>,
+}
+
 /// Does what `order` says, with `folder` for what is too large for memory, until it is done or `stop` is set. Gives the
 /// reply as bytes.
 pub(crate) fn read(order: &Order, folder: &Path, line: &Line, stop: &AtomicBool) -> Vec<u8> {
-    let reply = read_answers(order, folder, line, stop).unwrap_or_else(Reply::Unread);
+    let learned = RefCell::default();
+    let reply = read_answers(order, folder, line, (stop, &learned)).unwrap_or_else(Reply::Unread);
     // Texts, numbers and flags: they always become JSON.
-    serde_json::to_vec(&reply).unwrap_or_default()
+    serde_json::to_vec(&Answered { reply, learned: learned.into_inner() }).unwrap_or_default()
 }
 
-fn read_answers(order: &Order, folder: &Path, line: &Line, stop: &AtomicBool) -> Result<Reply, Unread> {
+fn read_answers(
+    order: &Order,
+    folder: &Path,
+    line: &Line,
+    work: (&AtomicBool, &RefCell<Option<Pointed>>),
+) -> Result<Reply, Unread> {
     let client = Client::new(order.first, order.headings.clone(), line.clone());
-    let reply = converse(order, &client, folder, line, stop);
+    let reply = converse(order, &client, folder, line, work);
     // Where something is still to be asked, all else follows from that.
     client.take_wanted().map_or(reply, |ask| Ok(Reply::Ask(ask)))
 }
@@ -129,10 +153,14 @@ fn converse(
     client: &Client,
     folder: &Path,
     line: &Line,
-    stop: &AtomicBool,
+    (stop, learned): (&AtomicBool, &RefCell<Option<Pointed>>),
 ) -> Result<Reply, Unread> {
     let mut session = Session::open(client, order)?;
     let (found, objects) = find(&mut session, order, folder, stop)?;
+    // Of a commit that the spec names, the server has not said yet that it has it.
+    if !matches!(order.reference, GitReference::Commit { .. }) {
+        learned.replace(Some(found.target.pointed()));
+    }
     if order.find_only || order.knows(&found.target, &found.target.commit) {
         let Found { target: Target { commit, tag, .. }, remembered } = found;
         return Ok(Reply::Found { commit, tag, remembered });
@@ -148,7 +176,7 @@ fn converse(
     let modules = modules.map(|(number, module)| submodule(number, module, order, folder, line, stop));
     let modules = modules.collect::<Result<Vec<_>, _>>()?;
     let repositories: Vec<_> = std::iter::once(&objects).chain(&modules).collect();
-    bring(&repositories, &found, order, folder, line, stop)
+    bring(&repositories, &found, order, folder, line, (stop, learned))
 }
 
 /// What was found of a reference.
@@ -240,13 +268,14 @@ pub(super) fn bring<O: Find + FindHeader>(
     order: &Order,
     folder: &Path,
     line: &Line,
-    stop: &AtomicBool,
+    (stop, learned): (&AtomicBool, &RefCell<Option<Pointed>>),
 ) -> Result<Reply, Unread> {
     let Found { target, remembered } = found;
     let ignore = Ignore::new(order.ignore.as_deref()).map_err(|error| Unread::tree(None, error))?;
     let Some(objects) = repositories.first().copied() else { return Err(Unread::Stopped) };
     let commit = objects::commit_of(objects, target, order)?;
     let (tag, remembered) = (target.tag.clone(), remembered.clone());
+    learned.replace(Some(Pointed { commit: commit.to_string(), tag: tag.clone() }));
     if order.knows(target, &commit.to_string()) {
         return Ok(Reply::Found { commit: commit.to_string(), tag, remembered });
     }

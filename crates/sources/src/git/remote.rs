@@ -16,7 +16,7 @@ use gix::protocol::{Handshake, LsRefsCommand};
 
 use super::error::{detail, git_chain};
 use super::http::Client;
-use super::reader::Order;
+use super::reader::{Order, Pointed};
 use super::request::{GitReference, is_valid};
 use super::unread::{Phase, Unread};
 use super::versions::Tag;
@@ -42,6 +42,11 @@ pub(super) struct Target {
 impl Target {
     pub(super) fn of_tag(tag: Tag) -> Self {
         Self { object: tag.object, commit: tag.commit.to_string(), tag: Some(tag.name) }
+    }
+
+    /// What can be told of it before its objects are there.
+    pub(super) fn pointed(&self) -> Pointed {
+        Pointed { commit: self.commit.clone(), tag: self.tag.clone() }
     }
 }
 

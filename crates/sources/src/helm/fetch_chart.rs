@@ -23,7 +23,7 @@ use crate::attempt::{
 };
 use crate::git::{Stored, now};
 use crate::oci::{OciReference, OciRequest};
-use crate::source::{ChartFacts, Facts, FetchError, Fetched, Outcome, Source};
+use crate::source::{ChartFacts, Facts, Failed, Fetched, Outcome, Source};
 use crate::tree::shown;
 use crate::version::Version;
 
@@ -207,10 +207,16 @@ impl Attempt<'_> {
         }
     }
 
+    /// What a chart of a repository is called: in a registry it may lie further down.
+    fn last_of_name(&self) -> &str {
+        self.request.chart.rsplit('/').next().unwrap_or_default()
+    }
+
     /// The outcome where a version is the one that the hub has.
     fn unchanged(&self, version: &str) -> Result<Option<Outcome>, HelmError> {
         let found = changed(version, self.request.build_metadata.as_deref());
         let found = found.map_err(|why| Why::Refused(why).at(Step::Metadata))?;
+        self.receiver.learn(self.last_of_name(), &found);
         let known = self.known.filter(|known| known.to_string() == found);
         Ok(known.map(|known| Outcome::Unchanged(known.clone())))
     }
@@ -265,8 +271,7 @@ impl Attempt<'_> {
     ) -> Result<Option<Wanted>, HelmError> {
         let Some(keys) = self.request.provenance.clone() else { return Ok(None) };
         let provenance = provenance.ok_or_else(|| internal("there is no provenance", Step::Verify))?;
-        // In a registry a chart may lie further down.
-        let name = self.request.chart.rsplit('/').next().unwrap_or_default().to_owned();
+        let name = self.last_of_name().to_owned();
         let (file, version) = (provenance.file.clone(), version.to_owned());
         Ok(Some(Wanted { keys, name, version, file, digest, now: now() }))
     }
@@ -333,7 +338,7 @@ impl Source for HelmChartRequest {
         known: Option<&Revision>,
         engine: &dyn Engine,
         cancel: &CancellationToken,
-    ) -> Result<Outcome, FetchError> {
+    ) -> Result<Outcome, Failed> {
         let timeout = self.bounds.timeout;
         let stop = Stop::new(Instant::now() + timeout, cancel.child_token());
         let (url, trust) = (self.url(), TrustedBy::CertSecretRef);
@@ -350,7 +355,7 @@ impl Source for HelmChartRequest {
         let attempt = Attempt { request: self, receiver, known };
         let limited = Limited { kind: "Helm chart", url, trust, timeout, stop: &stop, cancel };
         let outcome = limited.run(attempt.run()).await;
-        Ok(outcome.map_err(|error| error.or_at(Step::Pull))?)
+        outcome.map_err(|error| stop.progress().failed(error.or_at(Step::Pull)))
     }
 
     fn shown_url(&self) -> String {

@@ -13,14 +13,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::{HelmError, Step, Why};
 use super::known::LastIndex;
-use super::reader::{Order, Reply, What};
+use super::reader::{Answered, Order, Reply, What};
 use super::request::HelmIndexRequest;
 use super::wire::{Came, Received, Wire};
 use crate::artifact::Artifact;
 use crate::attempt::{Desk, Ended, Engine, Limited, Room, Stop, TrustedBy, shown_url};
 use crate::git::{Stored, StoredBytes};
 use crate::reading::Job;
-use crate::source::{Facts, FetchError, Fetched, Outcome, Source};
+use crate::source::{Facts, Failed, Fetched, Outcome, Source};
 use crate::tree::Measure;
 
 /// What a reader is at, while it reads an index.
@@ -51,7 +51,7 @@ impl HelmIndexRequest {
             && last.begun >= wanted
         {
             // It was asked for while this one waited.
-            return self.same(last, had, turn).await;
+            return self.same(last, had, (stop, turn)).await;
         }
         stop.enter("receiving the index");
         let begun = Instant::now();
@@ -61,12 +61,12 @@ impl HelmIndexRequest {
         match (received, last) {
             (Came::Unchanged, Some((last, had))) => {
                 self.known_index.keep(LastIndex { begun, ..last.clone() });
-                self.same(&last, &had, turn).await
+                self.same(&last, &had, (stop, turn)).await
             }
             (Came::Unchanged, None) => Err(at(Why::Internal("nothing is known of it".to_owned()))),
             (Came::File(received), Some((last, had))) if received.digest == last.sent => {
                 self.known_index.keep(LastIndex { validator: received.validator, begun, ..last.clone() });
-                self.same(&last, &had, turn).await
+                self.same(&last, &had, (stop, turn)).await
             }
             (Came::File(received), _) => self.read(*received, known, (engine, stop), (begun, turn)).await,
         }
@@ -87,8 +87,9 @@ impl HelmIndexRequest {
         &self,
         last: &LastIndex,
         had: &Had,
-        turn: OwnedMutexGuard<()>,
+        (stop, turn): (&Stop, OwnedMutexGuard<()>),
     ) -> Result<Outcome, HelmError> {
+        stop.progress().learn(last.revision.clone());
         let stored = match had {
             Had::ByCaller => return Ok(Outcome::Unchanged(last.revision.clone())),
             Had::Stored(stored) => stored.bytes().await,
@@ -114,7 +115,7 @@ impl HelmIndexRequest {
         let order = Job::Helm(&order).encode().map_err(|error| internal(&error.to_string()))?;
         let reply = engine.run(ABOUT, order, &mut desk).await;
         let reply = reply.map_err(|ended| of_ended(ended).at(Step::LoadIndex))?;
-        let (versions, dropped) = match serde_json::from_slice(&reply) {
+        let (versions, dropped) = match serde_json::from_slice(&reply).map(|Answered { reply, .. }| reply) {
             Ok(Reply::Indexed { versions, dropped }) => (versions, dropped),
             Ok(Reply::Unread(unread)) => return Err(unread.of(self.url(), Step::LoadIndex)),
             Ok(_) => return Err(internal("the reader answers another question")),
@@ -125,6 +126,7 @@ impl HelmIndexRequest {
         let digest = Digest::of(&brought.bytes);
         let revision: Revision = digest.to_string().parse().map_err(|_| internal("no revision"))?;
         // As soon as it is read, whatever it holds: the next request is then about what came now.
+        stop.progress().learn(revision.clone());
         let (validator, sent) = (received.validator, received.digest);
         self.known_index.keep(LastIndex { validator, sent, revision: revision.clone(), begun });
         tracing::debug!(url = self.url(), versions, dropped, "the index of a Helm repository was read");
@@ -173,13 +175,13 @@ impl Source for HelmIndexRequest {
         known: Option<&Revision>,
         engine: &dyn Engine,
         cancel: &CancellationToken,
-    ) -> Result<Outcome, FetchError> {
+    ) -> Result<Outcome, Failed> {
         let timeout = self.bounds.timeout;
         let stop = Stop::new(Instant::now() + timeout, cancel.child_token());
         let (url, trust) = (self.url(), TrustedBy::CertSecretRef);
         let limited = Limited { kind: "Helm index", url, trust, timeout, stop: &stop, cancel };
         let outcome = limited.run(self.run(known, engine, &stop)).await;
-        Ok(outcome.map_err(|error| error.or_at(Step::FetchIndex))?)
+        outcome.map_err(|error| stop.progress().failed(error.or_at(Step::FetchIndex)))
     }
 
     fn shown_url(&self) -> String {

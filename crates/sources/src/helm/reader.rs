@@ -1,5 +1,6 @@
 //! The reading of what Helm repositories sent, and of charts: for a process that has no network and knows neither URLs nor credentials.
 
+use std::cell::OnceCell;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek as _};
 use std::path::Path;
@@ -76,6 +77,14 @@ pub(super) enum Reply {
     Unread(Unread),
 }
 
+/// The same, with the name and the version of the chart that was found on the way, whatever it then came to.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Answered {
+    pub(super) reply: Reply,
+    #[serde(default)]
+    pub(super) learned: Option<(String, String)>,
+}
+
 /// A chart.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Made {
@@ -94,7 +103,7 @@ pub(super) struct Made {
 /// Does what `order` says, with `folder` for what is too large for memory, until it is done or `stop` is set. Gives the
 /// reply as bytes.
 pub(crate) fn read(order: &Order, folder: &Path, line: &Line, stop: &AtomicBool) -> Vec<u8> {
-    let work = Work { limits: &order.limits, folder, line, stop };
+    let work = Work { limits: &order.limits, folder, line, stop, learned: OnceCell::new() };
     let reply = match &order.what {
         What::Index => work.index(),
         What::Choose(choices) => index::choose(choices, work.answer()).map(Reply::Chosen),
@@ -105,7 +114,8 @@ pub(crate) fn read(order: &Order, folder: &Path, line: &Line, stop: &AtomicBool)
         }
     };
     // Texts, numbers and flags: they always become JSON.
-    serde_json::to_vec(&reply.unwrap_or_else(Reply::Unread)).unwrap_or_default()
+    let reply = reply.unwrap_or_else(Reply::Unread);
+    serde_json::to_vec(&Answered { reply, learned: work.learned.into_inner() }).unwrap_or_default()
 }
 
 struct Work<'a> {
@@ -113,6 +123,8 @@ struct Work<'a> {
     folder: &'a Path,
     line: &'a Line,
     stop: &'a AtomicBool,
+    /// The name and the version of the chart in a tree, once they are known.
+    learned: OnceCell<(String, String)>,
 }
 
 impl Work<'_> {
@@ -190,11 +202,11 @@ impl Work<'_> {
                 (chart, Some(bytes))
             }
         };
-        if let Some((name, version)) = known
-            && *name == chart.metadata.name
-            && self.version(&chart, making)? == *version
-        {
-            return Ok(Reply::Same(Made { name: name.clone(), version: version.clone(), ..Made::default() }));
+        let found = (chart.metadata.name.clone(), self.version(&chart, making)?);
+        let found = self.learned.get_or_init(|| found);
+        if known == Some(found) {
+            let (name, version) = found.clone();
+            return Ok(Reply::Same(Made { name, version, ..Made::default() }));
         }
         if let Some(bytes) = packed.as_ref().filter(|_| making.is_nothing()) {
             return self.as_it_is(&chart, bytes);

@@ -5,10 +5,11 @@ use roadstead_outbound::credentials_belong;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
+use super::chart::check_name;
 use super::error::{HelmError, Step, Why};
 use super::fetch_index::of_ended;
 use super::index::Chosen;
-use super::reader::{Order, Reply, What};
+use super::reader::{Answered, Order, Reply, What};
 use super::request::{HelmBounds, HelmLogin, HelmServer};
 use super::wire::{Came, Wire};
 use crate::attempt::{Desk, Engine, Kept, KeptAnswer, NotKept, Stop, shown_url};
@@ -243,10 +244,22 @@ impl Receiver<'_> {
         let order = Order { limits: self.bounds.limits.clone(), what };
         let order = Job::Helm(&order).encode().map_err(|error| internal(error.to_string(), step))?;
         let reply = self.engine.run(about, order, desk).await.map_err(|ended| of_ended(ended).at(step))?;
-        match serde_json::from_slice(&reply) {
-            Ok(Reply::Unread(unread)) => Err(unread.of(self.url.clone(), step)),
-            Ok(reply) => Ok(reply),
-            Err(_) => Err(internal("the reader's reply cannot be parsed", step)),
+        let Ok(Answered { reply, learned }) = serde_json::from_slice(&reply) else {
+            return Err(internal("the reader's reply cannot be parsed", step));
+        };
+        if let Some((name, version)) = learned.filter(|(name, _)| check_name(name).is_ok()) {
+            self.learn(&name, &version);
+        }
+        match reply {
+            Reply::Unread(unread) => Err(unread.of(self.url.clone(), step)),
+            reply => Ok(reply),
+        }
+    }
+
+    /// Notes which chart it is, for messages: nothing is received by it.
+    pub(super) fn learn(&self, name: &str, version: &str) {
+        if let Ok(version) = version.parse() {
+            self.stop.progress().learn_of_chart(name, version);
         }
     }
 

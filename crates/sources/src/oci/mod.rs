@@ -46,10 +46,12 @@ pub use request::{LayerOperation, OciLimits, OciReference, OciRequest};
 pub use verify::{CosignKeys, Identity, Keyless, NotationTrust, TrustedRoot, Verification};
 
 use crate::artifact::Artifact;
-use crate::attempt::{Answer, Body, Desk, Ended, Engine, Limited, MOST_NOTES, Note, Room, Stop, TrustedBy};
+use crate::attempt::{
+    Answer, Body, Desk, Ended, Engine, Limited, MOST_NOTES, Note, Progress, Room, Stop, TrustedBy,
+};
 use crate::ignore::Ignore;
 use crate::reading::Job;
-use crate::source::{Facts, FetchError, Fetched, Outcome, Source};
+use crate::source::{Facts, Failed, Fetched, Outcome, Source};
 use crate::tree::Measure;
 use asking::Asking;
 use manifest::Descriptor;
@@ -74,9 +76,17 @@ pub async fn fetch_with(
     engine: &dyn Engine,
     cancel: &CancellationToken,
 ) -> Result<Outcome, OciError> {
+    fetch_noting(request, engine, (cancel, &Progress::default())).await
+}
+
+async fn fetch_noting(
+    request: OciRequest,
+    engine: &dyn Engine,
+    (cancel, progress): (&CancellationToken, &Progress),
+) -> Result<Outcome, OciError> {
     Ignore::new(request.ignore.as_deref())
         .map_err(|error| OciError::tree(request.shown_url(), "spec.ignore", error))?;
-    let stop = Stop::new(Instant::now() + request.timeout, cancel.child_token());
+    let stop = Stop::new(Instant::now() + request.timeout, cancel.child_token()).noting(progress);
     let work = async {
         let mut asking = Asking::new(&request)?;
         loop {
@@ -151,6 +161,8 @@ impl Attempt<'_> {
         let mut target = self.target().await?;
         if target.digest.is_none() {
             target.digest = self.wire.head(&target.tag).await?;
+            let found = target.digest.and_then(|digest| revision(&target.tag, digest));
+            found.into_iter().for_each(|found| self.stop.progress().learn(found));
         }
         if let Some(unchanged) = target.digest.and_then(|digest| self.unchanged(&target.tag, digest)) {
             return Ok(unchanged);
@@ -162,6 +174,8 @@ impl Attempt<'_> {
             return Ok(unchanged);
         }
         let revision = revision(&target.tag, digest).ok_or_else(|| self.internal("no revision"))?;
+        // That the registry has what the spec names by its digest is known only now.
+        self.stop.progress().learn(revision.clone());
         self.desk.answers.push(manifest);
         let proof = self.verify(digest).await?;
         let (layer, metadata) = self.layer(digest, &revision).await?;
@@ -360,9 +374,11 @@ impl Source for OciRequest {
         known: Option<&Revision>,
         engine: &dyn Engine,
         stop: &CancellationToken,
-    ) -> Result<Outcome, FetchError> {
+    ) -> Result<Outcome, Failed> {
         let request = Self { known: known.cloned(), ..self.clone() };
-        Ok(fetch_with(request, engine, stop).await?)
+        let progress = Progress::default();
+        let outcome = fetch_noting(request, engine, (stop, &progress)).await;
+        outcome.map_err(|error| progress.failed(error))
     }
 
     fn shown_url(&self) -> String {

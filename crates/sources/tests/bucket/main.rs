@@ -8,6 +8,7 @@ mod clouds;
 mod clouds_stand;
 mod fetch;
 mod hostile;
+mod learned;
 mod logins;
 mod server;
 #[path = "../common/serving.rs"]

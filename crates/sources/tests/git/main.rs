@@ -11,6 +11,7 @@ mod includes;
 mod inventory;
 mod kit;
 mod known;
+mod learned;
 mod proxies;
 mod readers;
 #[path = "../common/signer.rs"]

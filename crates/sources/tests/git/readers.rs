@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use roadstead_sources::git::fetch_with;
-use roadstead_sources::{AttemptError, Credentials, GitError, GitRequest, Outcome};
+use roadstead_sources::{AttemptError, Credentials, FetchError, GitError, GitRequest, Outcome, Source as _};
 use roadstead_sources::{Desk, Ended, Engine, InProcess};
 use roadstead_test_gitserver::Commit;
 use tokio_util::sync::CancellationToken;
@@ -35,7 +35,13 @@ struct Lying(Mutex<Vec<String>>);
 
 impl Lying {
     fn new(replies: &[&str]) -> Self {
-        Self(Mutex::new(replies.iter().rev().map(|reply| (*reply).to_owned()).collect()))
+        Self::raw(replies.iter().map(|reply| format!(r#"{{"reply":{reply}}}"#)).collect())
+    }
+
+    /// All that one says.
+    fn raw(mut replies: Vec<String>) -> Self {
+        replies.reverse();
+        Self(Mutex::new(replies))
     }
 }
 
@@ -131,6 +137,26 @@ async fn what_a_reader_says_is_text() {
     let error = error(&kit, &Lying::new(&[reply])).await;
     assert!(matches!(error, GitError::Corrupt { .. }), "{error:?}");
     assert!(error.to_string().contains("two") && !error.to_string().contains('\u{1b}'), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_reader_has_learned_is_a_commit_or_nothing() {
+    let kit = kit().await;
+    let commit = "1".repeat(40);
+    for (learned, expected) in [
+        (format!(r#"{{"commit":"{commit}"}}"#), Some(format!("main@sha1:{commit}"))),
+        (format!(r#"{{"commit":"{commit}","tag":"v9"}}"#), Some(format!("main@sha1:{commit}"))),
+        (r#"{"commit":"main"}"#.to_owned(), None),
+        (r#"{"commit":"one\u001b[31m two"}"#.to_owned(), None),
+        ("null".to_owned(), None),
+    ] {
+        let unread = r#"{"Unread":{"Corrupt":{"phase":"Reading","detail":"no"}}}"#;
+        let says = format!(r#"{{"reply":{unread},"learned":{learned}}}"#);
+        let failed = request(&kit).fetch(None, &Lying::raw(vec![says]), &CancellationToken::new()).await;
+        let failed = failed.unwrap_err();
+        assert!(matches!(failed.error, FetchError::Git(GitError::Corrupt { .. })), "{failed:?}");
+        assert_eq!(failed.learned.map(|learned| learned.revision.to_string()), expected, "{learned}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

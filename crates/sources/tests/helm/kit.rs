@@ -29,7 +29,7 @@ pub(crate) fn bounds() -> HelmBounds {
 
 pub(crate) async fn fetch(source: &dyn Source, known: Option<&Revision>) -> Result<Outcome, HelmError> {
     let outcome = source.fetch(known, &InProcess::default(), &CancellationToken::new()).await;
-    outcome.map_err(|error| match error {
+    outcome.map_err(|failed| match failed.error {
         FetchError::Helm(error) => error,
         other => panic!("{other}"),
     })

@@ -7,6 +7,7 @@ mod dependencies;
 mod hostile;
 mod index;
 mod kit;
+mod learned;
 mod oracle;
 mod provenance;
 #[path = "../oci/registry.rs"]

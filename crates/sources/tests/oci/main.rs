@@ -10,6 +10,7 @@ mod clouds_stand;
 mod fetch;
 mod hostile;
 mod keyless;
+mod learned;
 mod notation;
 mod registry;
 #[path = "../common/serving.rs"]

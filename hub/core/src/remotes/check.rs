@@ -173,7 +173,7 @@ impl Remotes {
             is_asked_for: check.is_asked_for,
         };
         let fetched = match self.sources.fetch_as(what, &request, known.as_ref(), cancel).await? {
-            Err(error) => return Ok(Err(told(&error))),
+            Err(failed) => return Ok(Err(told(&failed.error))),
             Ok(Outcome::Unchanged(_)) => {
                 return Ok(before.ok_or_else(|| "it counts as unchanged, and is not known".to_owned()));
             }

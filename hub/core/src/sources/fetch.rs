@@ -18,7 +18,7 @@ use roadstead_sources::git::KnownServer;
 use roadstead_sources::helm::{HelmLimits, KnownIndex, normalised};
 use roadstead_sources::oci::{KnownRegistry, OciLimits};
 use roadstead_sources::{Desk, Ended, Engine, Line, MOST_QUESTION, Room};
-use roadstead_sources::{FetchError, GitLimits, Outcome, Source, read};
+use roadstead_sources::{Failed, GitLimits, Outcome, Source, read};
 use roadstead_worker::{Context, Exchange, Job, JobError, JobLimits};
 use tokio_util::sync::CancellationToken;
 
@@ -129,7 +129,7 @@ impl Sources {
         &self,
         job: &FetchJob,
         cancel: &CancellationToken,
-    ) -> Result<Result<Outcome, FetchError>, HubError> {
+    ) -> Result<Result<Outcome, Failed>, HubError> {
         let (uid, generation) = job.identity();
         let what = Subject {
             namespace: job.namespace(),
@@ -149,7 +149,7 @@ impl Sources {
         source: &dyn Source,
         known: Option<&Revision>,
         cancel: &CancellationToken,
-    ) -> Result<Result<Outcome, FetchError>, HubError> {
+    ) -> Result<Result<Outcome, Failed>, HubError> {
         let readers = self.readers(what)?;
         let outcome = source.fetch(known, &readers, cancel).await;
         readers.finish().map(|()| outcome)

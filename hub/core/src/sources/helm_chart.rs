@@ -13,7 +13,7 @@ use roadstead_outbound::{Authority, Purpose};
 use roadstead_sources::git::TrustedKeys;
 use roadstead_sources::helm::{ChartOrigin, RevisionOf, ValuesFiles, build_metadata};
 use roadstead_sources::oci::{RegistryLogin, RegistryLogins};
-use roadstead_sources::{ChartFacts, Fetched, HelmChartRequest, OciRequest, Source};
+use roadstead_sources::{ChartFacts, Fetched, HelmChartRequest, Learned, OciRequest, Source};
 use serde_json::Value;
 
 use crate::HubOptions;
@@ -36,6 +36,16 @@ impl SourceKind for HelmCharts {
 
     fn succeeded(&self, _: &Revision, fetched: Option<&Fetched>) -> Option<(Reason, String)> {
         fetched?.chart().map(told)
+    }
+
+    fn newer(&self, _: &Stored, learned: &Learned, fetched: Option<&Fetched>) -> (Reason, String) {
+        // One that came is told as it is where it is stored.
+        let made = self.succeeded(&learned.revision, fetched).map(|(_, made)| made);
+        let found = || {
+            let name = learned.chart.as_deref().unwrap_or_default();
+            format!("new '{name}' chart with version '{}'", learned.revision)
+        };
+        (Reason::NewChart, made.unwrap_or_else(found))
     }
 
     fn extension(&self) -> &'static str {

@@ -8,7 +8,7 @@ use roadstead_hub_store::{StoreError, Stored};
 use roadstead_model::{GoDuration, Reason, Revision};
 use roadstead_outbound::{Authority, Guard, Purpose, Secret};
 use roadstead_sources::helm::{HelmBounds, HelmLogin, HelmServer};
-use roadstead_sources::{Facts, Fetched, HelmIndexRequest, Source};
+use roadstead_sources::{Facts, Fetched, HelmIndexRequest, Learned, Source};
 
 use crate::HubOptions;
 use crate::sources::charts::is_registry;
@@ -33,6 +33,10 @@ impl SourceKind for HelmRepositories {
 
     fn stored_message(&self, revision: &Revision) -> String {
         format!("stored artifact: revision '{revision}'")
+    }
+
+    fn newer(&self, _: &Stored, learned: &Learned, _: Option<&Fetched>) -> (Reason, String) {
+        (Reason::NewRevision, format!("new index revision '{}'", learned.revision))
     }
 
     fn told(&self, stored: &Stored, fetched: &Fetched) -> Option<String> {

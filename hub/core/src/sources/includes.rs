@@ -61,6 +61,11 @@ pub(super) fn are_those_of(all: &[IncludedArtifact], status: Option<&Value>) -> 
     all.len() == then.len() && all.iter().zip(&then).all(same)
 }
 
+/// Whether the status says that others were included. Where it says nothing, nothing is known.
+pub(super) fn have_changed(all: &[IncludedArtifact], status: Option<&Value>) -> bool {
+    status.is_some_and(|noted| !noted.is_null()) && !are_those_of(all, status)
+}
+
 /// Where an included repository is: its namespace and its name.
 fn place<'a>(include: &'a GitInclude, own: &'a str) -> (&'a str, &'a str) {
     let IncludedRepository { name, namespace } = &include.repository;

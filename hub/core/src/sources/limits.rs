@@ -14,6 +14,7 @@ use roadstead_hub_store::Stored;
 use roadstead_model::Reason;
 
 use crate::objects::conditions::{self, READY};
+use crate::sources::outdated::Known;
 use crate::sources::{Sources, failed, pass};
 
 /// True while the source's server takes no requests. The artifact stays what it was, and so does Ready.
@@ -91,8 +92,8 @@ impl Sources {
         &self,
         source: &Stored,
         whose: Limiter,
-        until: Timestamp,
-        now: Timestamp,
+        (until, now): (Timestamp, Timestamp),
+        known: &Known,
     ) -> Result<(), crate::HubError> {
         let until = until.strftime("%Y-%m-%dT%H:%M:%SZ");
         let whose = match whose {
@@ -102,7 +103,9 @@ impl Sources {
         let message = format!("{whose} takes no more requests before {until}; it is fetched again then");
         let reason = Reason::RateLimited;
         let otherwise = failed(source.kind);
-        self.write_source_status(source, |status, generation| {
+        self.write_any_status(source, |status, generation| {
+            known.write(status, generation, now);
+            let status = &mut status.source;
             let is_new = status.artifact.is_none();
             let mut set = |type_, verdict, reason| {
                 conditions::set(&mut status.conditions, type_, verdict, reason, &message, generation, now);

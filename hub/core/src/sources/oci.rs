@@ -8,7 +8,7 @@ use roadstead_outbound::Purpose;
 use roadstead_sources::oci::{
     CosignKeys, Identity, Keyless, LayerOperation, NotationTrust, RegistryLogins, TrustedRoot, Verification,
 };
-use roadstead_sources::{Fetched, OciReference, OciRequest, Source};
+use roadstead_sources::{Fetched, Learned, OciReference, OciRequest, Source};
 use serde_json::Value;
 
 use crate::sources::secrets::{SourceSecret, SourceSecrets};
@@ -31,6 +31,11 @@ impl SourceKind for Oci {
 
     fn stored_message(&self, revision: &Revision) -> String {
         format!("stored artifact for digest '{revision}'")
+    }
+
+    fn newer(&self, stored: &Stored, learned: &Learned, _: Option<&Fetched>) -> (Reason, String) {
+        let url = stored.object["spec"]["url"].as_str().unwrap_or_default();
+        (Reason::NewRevision, newer(url, &learned.revision))
     }
 
     fn told(&self, stored: &Stored, fetched: &Fetched) -> Option<String> {
@@ -201,4 +206,29 @@ pub(super) fn logins(secret: &SourceSecret) -> Result<RegistryLogins, String> {
         }
     }
     Err("has no key .dockerconfigjson: want a Secret of type kubernetes.io/dockerconfigjson".to_owned())
+}
+
+/// In which words it is told that a repository holds another revision: with the tag by which it was found, or by its digest.
+fn newer(url: &str, revision: &Revision) -> String {
+    let repository = url.strip_prefix("oci://").unwrap_or(url);
+    let text = revision.to_string();
+    let reference = match text.split_once('@') {
+        Some((tag, _)) => format!("{repository}:{tag}"),
+        None => format!("{repository}@{text}"),
+    };
+    format!("new revision '{revision}' for '{reference}'")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::newer;
+
+    #[test]
+    fn another_revision_is_told_as_flux_tells_it() {
+        let digest = format!("sha256:{}", "5".repeat(64));
+        let told = |revision: &str| newer("oci://registry.test/apps/web", &revision.parse().unwrap());
+        let tagged = format!("v1@{digest}");
+        assert_eq!(told(&tagged), format!("new revision '{tagged}' for 'registry.test/apps/web:v1'"));
+        assert_eq!(told(&digest), format!("new revision '{digest}' for 'registry.test/apps/web@{digest}'"));
+    }
 }

@@ -10,7 +10,7 @@ use roadstead_budget::PoolName;
 use roadstead_hub_store::{StoreError, Stored, Tx};
 use roadstead_model::{ApplierUid, Queue, Reason, ResourceUid, Revision, chain};
 use roadstead_outbound::{Authority, Refusal};
-use roadstead_sources::{FetchError, Fetched, Note, Outcome, Source};
+use roadstead_sources::{Failed, Fetched, Learned, Note, Outcome, Source};
 use serde_json::{Map, Value};
 use url::Url;
 
@@ -20,6 +20,7 @@ use crate::objects::{events, quota, status, triggers};
 use crate::sources::charts::Origin;
 use crate::sources::includes::{self, IncludedArtifact};
 use crate::sources::limits::Limiter;
+use crate::sources::outdated::Known;
 use crate::sources::verdicts::{self, ARTIFACT_IN_STORAGE, Failure, SOURCE_VERIFIED};
 use crate::sources::{
     Asked, Misfit, SourceKind, Sources, addresses, charts, failed, fetch, kind, limits, notes,
@@ -61,6 +62,8 @@ pub struct FetchJob {
     asked: bool,
     /// Until when it is fetched wherever it leads.
     grace: Option<Timestamp>,
+    /// Whether something else is to be included than what is in the artifact.
+    pub(super) includes_changed: bool,
 }
 
 impl FetchJob {
@@ -199,7 +202,7 @@ impl Sources {
             origin.lend(&mut spec)?;
         }
         if let Some(until) = self.limits.until(&stored, &spec, now) {
-            self.note_limit(&stored, Limiter::Server, until, now).await?;
+            self.note_limit(&stored, Limiter::Server, (until, now), &Known::default()).await?;
             return Ok(FetchPlan::Nothing(limits::again(&stored, until)));
         }
         let grace = self.store.source_grace(uid, &spec.url, now).await?;
@@ -220,6 +223,7 @@ impl Sources {
                     handles: None,
                     asked: true,
                     grace,
+                    includes_changed: false,
                 };
                 Ok(FetchPlan::Fetch(Box::new(job)))
             }
@@ -234,6 +238,8 @@ impl Sources {
                     .await?;
                 }
                 let known = self.known_revision(&stored, &status, &wanted).await?;
+                let noted = status.more.get(includes::INCLUDED_ARTIFACTS);
+                let includes_changed = includes::have_changed(&wanted.included, noted);
                 let verdict = wanted.noted();
                 let Wanted { source, looked, .. } = wanted;
                 let job = FetchJob {
@@ -247,6 +253,7 @@ impl Sources {
                     handles,
                     asked,
                     grace,
+                    includes_changed,
                 };
                 Ok(FetchPlan::Fetch(Box::new(job)))
             }
@@ -381,10 +388,10 @@ impl Sources {
     pub async fn record_fetch(
         &self,
         job: &FetchJob,
-        outcome: Result<Outcome, FetchError>,
+        outcome: Result<Outcome, Failed>,
     ) -> Result<Timestamp, HubError> {
         let now = self.clock.now();
-        if let Err(error) = &outcome
+        if let Err(Failed { error, learned }) = &outcome
             && let Some(until) = error.rate_limited_until()
         {
             let whose = if error.is_of_the_api() {
@@ -394,7 +401,8 @@ impl Sources {
                 self.limits.note(&job.seen, &job.spec, until, now);
                 Limiter::Server
             };
-            self.note_limit(&job.seen, whose, until, now).await?;
+            let known = Known::of(job, learned.clone(), None);
+            self.note_limit(&job.seen, whose, (until, now), &known).await?;
             return Ok(limits::again(&job.seen, until));
         }
         if let Some(revision) = &job.pinned {
@@ -411,7 +419,8 @@ impl Sources {
                 let mut tx = match self.keep(&job.seen, artifact, now).await? {
                     Ok(tx) => tx,
                     Err(NotKept { why, may_pass }) => {
-                        let failure = Failure::retried(Reason::StorageOperationFailed, why);
+                        let known = Known::of(job, Some(Learned::from(&*fetched)), Some(&fetched));
+                        let failure = Failure::retried(Reason::StorageOperationFailed, why).knowing(known);
                         self.source_failed(&job.seen, &job.spec, job.handles.clone(), &failure).await?;
                         return Ok(if may_pass { soon(next, now, &job.spec) } else { next });
                     }
@@ -420,14 +429,15 @@ impl Sources {
                 tx.commit().await?;
                 self.source_ready(job, &fetched.revision, Some(&fetched)).await?;
             }
-            Err(error) => {
+            Err(Failed { error, learned }) => {
                 let reason = error.reason().unwrap_or_else(|| failed(job.seen.kind));
                 let begin = kind(job.seen.kind).map_or("", |kind| kind.failed_at(reason));
                 let mut message = format!("{begin}{}", chain(&error));
                 if error.is_for_want_of_memory() {
                     message.push_str("; more fit with more memory (--memory-budget)");
                 }
-                let failure = Failure::retried(reason, message).stalled(error.is_stalled());
+                let known = Known::of(job, learned, None);
+                let failure = Failure::retried(reason, message).stalled(error.is_stalled()).knowing(known);
                 self.source_failed(&job.seen, &job.spec, job.handles.clone(), &failure).await?;
                 if error.is_transient() {
                     return Ok(soon(next, now, &job.spec));
@@ -552,7 +562,9 @@ impl Sources {
     ) -> Result<(), HubError> {
         let now = self.clock.now();
         let changed = self
-            .write_source_status(seen, |status, generation| {
+            .write_any_status(seen, |status, generation| {
+                failure.known.write(status, generation, now);
+                let status = &mut status.source;
                 // Nothing is tolerated where nothing is fetched.
                 notes::note(&mut status.conditions, spec, None, generation, now);
                 status.last_handled_reconcile_at = handles.or(status.last_handled_reconcile_at.take());

@@ -2,7 +2,7 @@
 
 use roadstead_api::PipelineRole;
 use roadstead_model::{Queue, Revision, chain};
-use roadstead_sources::{FetchError, Outcome};
+use roadstead_sources::{Failed, Outcome};
 
 use crate::HubError;
 use crate::objects::conditions;
@@ -20,7 +20,7 @@ impl Sources {
         &self,
         job: &FetchJob,
         revision: &Revision,
-        outcome: Result<Outcome, FetchError>,
+        outcome: Result<Outcome, Failed>,
     ) -> Result<(), HubError> {
         let now = self.clock.now();
         let mut kept = None;
@@ -41,7 +41,7 @@ impl Sources {
             }
             Ok(Outcome::Unchanged(_)) => "it was asked for, and nothing came".to_owned(),
             // A server may have said a lot.
-            Err(error) => conditions::shortened(&chain(&error)),
+            Err(failed) => conditions::shortened(&chain(&failed.error)),
         };
         let (mut tx, artifact) = match kept {
             Some((tx, artifact)) => (tx, Some(artifact)),

@@ -7,6 +7,7 @@ use roadstead_model::Reason;
 
 use crate::objects::conditions::{self, READY, RECONCILING, STALLED, SUSPENDED};
 use crate::objects::status::News;
+use crate::sources::outdated::{self, Known};
 use crate::sources::{includes, limits};
 
 /// The type of the condition that says what artifact there is, and by its generation which spec it was made from. It stays as it is where a
@@ -48,6 +49,8 @@ pub(super) struct Failure {
     is_stalled: bool,
     /// It is of what is included.
     of_include: bool,
+    /// What is known of the artifact that is there.
+    pub(super) known: Known,
 }
 
 impl From<(Reason, String)> for Failure {
@@ -59,7 +62,8 @@ impl From<(Reason, String)> for Failure {
 impl Failure {
     /// One after which it is tried again.
     pub(super) fn retried(reason: Reason, message: String) -> Self {
-        Self { reason, message, is_stalled: false, of_include: includes::is_reason(reason) }
+        let (of_include, known) = (includes::is_reason(reason), Known::default());
+        Self { reason, message, is_stalled: false, of_include, known }
     }
 
     /// The same, after which it is tried again or not.
@@ -70,6 +74,11 @@ impl Failure {
     /// The same of what is included.
     pub(super) fn of_include(self) -> Self {
         Self { of_include: true, ..self }
+    }
+
+    /// The same, where this is known of the artifact.
+    pub(super) fn knowing(self, known: Known) -> Self {
+        Self { known, ..self }
     }
 
     /// The condition that says so besides Ready; none where that is the one about signatures.
@@ -115,6 +124,7 @@ pub(super) fn write_success(
 ) {
     let conditions = &mut status.conditions;
     limits::is_over(conditions);
+    outdated::is_over(conditions);
     let over = |condition: &Condition| {
         let type_ = condition.type_.as_str();
         TROUBLES.contains(&type_) || [SUSPENDED, STALLED, RECONCILING].contains(&type_)

@@ -10,6 +10,7 @@ mod layouts;
 mod macs;
 mod newer;
 mod notify;
+mod outdated;
 mod pace;
 mod pull_secrets;
 mod quotas;

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use jiff::Timestamp;
 use roadstead_api::KindId;
 use roadstead_hub_core::sources::FetchPlan;
-use roadstead_sources::AttemptError;
+use roadstead_sources::{AttemptError, FetchError, GitError};
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -836,9 +836,8 @@ async fn a_kustomization_that_comes_while_its_source_is_recorded_does_not_wait_f
     sqlx::query("SELECT FROM schedule WHERE uid = $1 FOR UPDATE").bind(first.0).execute(&mut *held).await?;
     let hub = site.hub.clone();
     let record = tokio::spawn(async move {
-        let failed =
-            roadstead_sources::GitError::Attempt(AttemptError::Cancelled { url: "x".to_owned() }).into();
-        hub.sources.record_fetch(&job, Err(failed)).await
+        let error = GitError::Attempt(AttemptError::Cancelled { url: "x".to_owned() });
+        hub.sources.record_fetch(&job, Err(FetchError::from(error).into())).await
     });
     let mut watching = site.database.connect().await?;
     let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
