@@ -11,7 +11,10 @@ const BAD = new Set([
   'Stalled',
   'Suspended',
   'FetchFailed',
+  'BuildFailed',
+  'IncludeUnavailable',
   'StorageOperationFailed',
+  'ArtifactOutdated',
   'Contended',
   'Deleting',
 ]);
