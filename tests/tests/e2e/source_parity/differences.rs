@@ -301,6 +301,20 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         why: "A condition of a hub's own while spec.suspend is set.",
     },
     Difference {
+        at: "signed/foreign",
+        what: "ArtifactOutdated*",
+        flux: "",
+        hub: "*",
+        why: "Flux says so of a Git repository only once a commit is verified; that there is a new one is known before.",
+    },
+    Difference {
+        at: "chart/no-values",
+        what: "ArtifactOutdated*",
+        flux: "",
+        hub: "*",
+        why: "Flux forgets which chart it was where making it fails.",
+    },
+    Difference {
         at: "*",
         what: "events.Normal GitOperationSucceeded",
         flux: "told",
