@@ -10,6 +10,7 @@ use gix::protocol::transport::client::blocking_io::http::{
     GetResponse, Http, PostBodyDataKind, PostResponse,
 };
 
+use super::symrefs::Symrefs;
 use super::wire::{Ask, What};
 use crate::attempt::{Line, Question};
 
@@ -74,8 +75,17 @@ impl Shared {
 /// A request is made when the first byte of its answer is wanted: gix writes the body after it asked for the answer.
 enum State {
     Greeting,
-    UploadPack { version: Option<u8>, body: Vec<u8> },
-    Answered { heading: String, number: usize, offset: u64 },
+    UploadPack {
+        version: Option<u8>,
+        body: Vec<u8>,
+    },
+    /// `symrefs` is for the answer to the greeting.
+    Answered {
+        heading: String,
+        number: usize,
+        offset: u64,
+        symrefs: Option<Symrefs>,
+    },
     Ended,
 }
 
@@ -95,9 +105,10 @@ impl Exchange {
                 }
                 _ => Ask::Greeting,
             };
+            let symrefs = matches!(ask, Ask::Greeting).then(Symrefs::default);
             let number = shared.ask(ask)?;
             let heading = shared.headings.get(number).cloned().unwrap_or_default();
-            self.state = State::Answered { heading, number, offset: 0 };
+            self.state = State::Answered { heading, number, offset: 0, symrefs };
         }
         Ok(match &self.state {
             State::Answered { heading, .. } => heading,
@@ -108,15 +119,16 @@ impl Exchange {
     /// The next bytes of the answer; empty at its end.
     fn chunk(&mut self) -> io::Result<Vec<u8>> {
         self.start()?;
-        let State::Answered { number, offset, .. } = &mut self.state else { return Ok(Vec::new()) };
+        let State::Answered { number, offset, symrefs, .. } = &mut self.state else { return Ok(Vec::new()) };
         let shared = self.client.lock();
-        let bytes = if *number + 1 == shared.made {
+        let mut bytes = if *number + 1 == shared.made {
             shared.line.ask(&Question::Answer { number: shared.first + *number, offset: *offset })?
         } else {
             Vec::new()
         };
         drop(shared);
         *offset += bytes.len() as u64;
+        symrefs.iter_mut().for_each(|symrefs| symrefs.hide_in(&mut bytes));
         if bytes.is_empty() {
             self.state = State::Ended;
         }

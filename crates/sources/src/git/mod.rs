@@ -34,6 +34,7 @@ mod sparse;
 mod ssh;
 mod subject;
 mod submodule;
+mod symrefs;
 mod unread;
 mod url;
 mod verify;
