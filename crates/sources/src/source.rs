@@ -149,7 +149,7 @@ pub struct Failed {
     /// Why.
     pub error: FetchError,
     /// What it had learned by then; none where it did not come so far as to know.
-    pub learned: Option<Learned>,
+    pub learned: Option<Box<Learned>>,
 }
 
 impl From<FetchError> for Failed {

@@ -28,6 +28,6 @@ impl Progress {
     /// The attempt has failed, having come so far.
     pub(crate) fn failed(&self, error: impl Into<FetchError>) -> Failed {
         let learned = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Failed { error: error.into(), learned }
+        Failed { error: error.into(), learned: learned.map(Box::new) }
     }
 }

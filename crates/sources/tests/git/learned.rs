@@ -13,7 +13,7 @@ use crate::kit::Kit;
 async fn learned(request: &GitRequest) -> Option<Learned> {
     let outcome =
         request.fetch(request.known.as_ref(), &InProcess::default(), &CancellationToken::new()).await;
-    outcome.unwrap_err().learned
+    outcome.unwrap_err().learned.map(|learned| *learned)
 }
 
 /// The same, as the text of a revision.

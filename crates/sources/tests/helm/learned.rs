@@ -9,7 +9,7 @@ use crate::server::{Fault, Server};
 /// What a fetch that must fail has learned: a chart's name where it is one, and the revision.
 async fn learned(source: &dyn Source) -> Option<(String, String)> {
     let outcome = source.fetch(None, &InProcess::default(), &CancellationToken::new()).await;
-    let learned = outcome.unwrap_err().learned?;
+    let learned = *outcome.unwrap_err().learned?;
     Some((learned.chart.unwrap_or_default(), learned.revision.to_string()))
 }
 

@@ -401,7 +401,7 @@ impl Sources {
                 self.limits.note(&job.seen, &job.spec, until, now);
                 Limiter::Server
             };
-            let known = Known::of(job, learned.clone(), None);
+            let known = Known::of(job, learned.as_deref().cloned(), None);
             self.note_limit(&job.seen, whose, (until, now), &known).await?;
             return Ok(limits::again(&job.seen, until));
         }
@@ -436,7 +436,7 @@ impl Sources {
                 if error.is_for_want_of_memory() {
                     message.push_str("; more fit with more memory (--memory-budget)");
                 }
-                let known = Known::of(job, learned, None);
+                let known = Known::of(job, learned.map(|learned| *learned), None);
                 let failure = Failure::retried(reason, message).stalled(error.is_stalled()).knowing(known);
                 self.source_failed(&job.seen, &job.spec, job.handles.clone(), &failure).await?;
                 if error.is_transient() {
