@@ -25,7 +25,7 @@ use zeroize::Zeroizing;
 
 use super::work::{On, Record, Work, cancelled, failed};
 use crate::cluster::Cluster;
-use crate::key_secrets::KeySecret;
+use crate::inputs::{Input, WATCH};
 use crate::keys::Entries;
 
 /// How long key services are asked for the data keys of one group.
@@ -133,7 +133,7 @@ impl<C: Cluster> Work<'_, C> {
         let version =
             found.as_ref().map(|found| found["metadata"]["resourceVersion"].as_str().unwrap_or_default());
         let account = on.dispatch.spec.service_account.as_ref();
-        record.key_secrets.push(KeySecret::read(&object, account, version));
+        record.inputs.push(Input::read(&object, account, version));
         let Some(found) = found else {
             let failure = failed(Stage::Finish, about(&nowhere(namespace)));
             return Err(Box::new(Failure { object: Some(object), ..*failure }));
@@ -198,6 +198,11 @@ impl<C: Cluster> Work<'_, C> {
             };
             let namespace = &substitute.namespace;
             let Some(found) = self.look_up(on, namespace, from, &about, record).await? else { continue };
+            if found["metadata"]["labels"][WATCH] == "Enabled" {
+                let version = found["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+                let account = on.dispatch.spec.service_account.as_ref();
+                record.inputs.push(Input::read(&object_of(namespace, from), account, Some(version)));
+            }
             let data = found["data"].as_object().into_iter().flatten();
             for (name, value) in data {
                 let Some(text) = value.as_str() else { continue };

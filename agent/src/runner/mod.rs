@@ -35,8 +35,8 @@ pub use slot::{Known, Verdict};
 use crate::builds::{Builds, Kept};
 use crate::cluster::Cluster;
 use crate::health::{self, Healths};
+use crate::inputs::{self, Inputs};
 use crate::keep::{Keep, may_be_kept};
-use crate::key_secrets::{self, KeySecrets};
 use crate::keys::KeyServices;
 use crate::memory::BuildMemory;
 use crate::metrics::Load;
@@ -108,7 +108,7 @@ struct Inner<C> {
     healths: Arc<Healths>,
     keys: Arc<KeyServices>,
     keep: Arc<Keep>,
-    key_secrets: Arc<KeySecrets>,
+    inputs: Arc<Inputs>,
     /// Of these appliers what is kept to watch by is made again in a while.
     kept_again: Mutex<HashSet<ApplierUid>>,
     stop: CancellationToken,
@@ -189,7 +189,7 @@ impl<C: Cluster> Runner<C> {
             healths,
             keys,
             keep,
-            key_secrets: Arc::default(),
+            inputs: Arc::default(),
             kept_again,
             stop,
             tasks,
@@ -226,7 +226,7 @@ impl<C: Cluster> Runner<C> {
 
     /// Watches what was applied, corrects what others change and tells how what was waited for is, until the runner stops.
     pub async fn tend(&self) {
-        let Inner { cluster, outbox, tended, healths, key_secrets, stop, tasks, .. } = &*self.inner;
+        let Inner { cluster, outbox, tended, healths, inputs, stop, tasks, .. } = &*self.inner;
         let correct = async {
             loop {
                 let due = tended.next().await;
@@ -262,7 +262,7 @@ impl<C: Cluster> Runner<C> {
             () = report_drift => {}
             () = watches::keep(cluster.clone(), Arc::clone(tended)) => {}
             () = health::watches::keep(cluster.clone(), Arc::clone(healths)) => {}
-            () = key_secrets::keep(cluster.clone(), Arc::clone(key_secrets), Arc::clone(outbox)) => {}
+            () = inputs::keep(cluster.clone(), Arc::clone(inputs), Arc::clone(outbox)) => {}
             () = correct => {}
         }
     }
@@ -295,7 +295,7 @@ impl<C: Cluster> Runner<C> {
             self.inner.healths.rest(applier);
         }
         self.inner.keep.forget(applier);
-        self.inner.key_secrets.forget(applier);
+        self.inner.inputs.forget(applier);
         self.inner.outbox.keys_rest(applier);
     }
 
@@ -304,7 +304,7 @@ impl<C: Cluster> Runner<C> {
         self.inner.tended.rest_all();
         self.inner.healths.rest_all();
         self.inner.keep.forget_all();
-        self.inner.key_secrets.forget_all();
+        self.inner.inputs.forget_all();
     }
 
     /// Takes a dispatch: starts it, ignores a repetition, tells the end of one that is done once more.
@@ -415,9 +415,8 @@ impl<C: Cluster> Runner<C> {
     }
 
     fn work(&self) -> Work<'_, C> {
-        let Inner { cluster, outbox, builds, places, tended, healths, keys, keep, key_secrets, .. } =
-            &*self.inner;
-        Work { outbox, builds, cluster, places, tended, healths, keys, keep, key_secrets }
+        let Inner { cluster, outbox, builds, places, tended, healths, keys, keep, inputs, .. } = &*self.inner;
+        Work { outbox, builds, cluster, places, tended, healths, keys, keep, inputs }
     }
 
     /// What is owned that the hub does not know, as this is the first dispatch since its database was restored. That is told once: where the

@@ -23,8 +23,8 @@ use tokio_util::sync::CancellationToken;
 use crate::builds::{BuildError, Builds, Unpacked};
 use crate::cluster::{Cluster, Until};
 use crate::health::Healths;
+use crate::inputs::{Input, Inputs};
 use crate::keep::Keep;
-use crate::key_secrets::{KeySecret, KeySecrets};
 use crate::keys::KeyServices;
 use crate::outbox::Outbox;
 use crate::runner::guarding;
@@ -44,7 +44,7 @@ pub(super) struct Work<'a, C> {
     pub(super) healths: &'a Healths,
     pub(super) keys: &'a Arc<KeyServices>,
     pub(super) keep: &'a Keep,
-    pub(super) key_secrets: &'a KeySecrets,
+    pub(super) inputs: &'a Inputs,
 }
 
 /// What came of asking for a group's objects.
@@ -71,8 +71,8 @@ pub(super) struct Record {
     pub(super) claimed: Vec<ObjectRef>,
     /// Deletions that wait for a person's confirmation.
     pub(super) held: Vec<Held>,
-    /// Secrets of the cluster that hold keys, as they were read.
-    pub(super) key_secrets: Vec<KeySecret>,
+    /// What of the cluster it was made with, as it was read: keys, and variables whose changes are to be heard of.
+    pub(super) inputs: Vec<Input>,
     /// What somebody should look at though it did not fail.
     pub(super) warnings: Vec<String>,
     /// The cluster's own policy, and when it was read.
@@ -210,8 +210,8 @@ impl<C: Cluster> Work<'_, C> {
         self.tell_of_changes(&on, &mut record).await;
         log(dispatch, began.elapsed(), &record, failure.as_deref());
         if dispatch.spec.purpose == Purpose::Reconcile && !cancel.is_cancelled() {
-            let secrets = std::mem::take(&mut record.key_secrets);
-            if self.key_secrets.ended(&dispatch.key, &secrets) {
+            let inputs = std::mem::take(&mut record.inputs);
+            if self.inputs.ended(&dispatch.key, &inputs) {
                 outbox.keys_changed(dispatch.key.clone());
             }
         }

@@ -62,7 +62,7 @@ impl Tx {
         Ok(ended.into_iter().map(ApplierUid).collect())
     }
 
-    /// Records that keys of the cluster are others than those that an attempt decrypted by: from now on it counts as rendered by what has
+    /// Records that keys or variables of the cluster are others than those that an attempt was made with: from now on it counts as rendered by what has
     /// changed. False where that is known, where another attempt was made since, or where the session is not the cluster's newest.
     ///
     /// # Errors

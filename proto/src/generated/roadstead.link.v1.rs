@@ -839,7 +839,8 @@ pub struct DriftedObject {
     #[prost(string, tag = "7")]
     pub message: ::prost::alloc::string::String,
 }
-/// The Secret of the cluster by whose keys this dispatch decrypted, or which it did not find, is another one since.
+/// The Secret of the cluster by whose keys this dispatch decrypted, or which it did not find, is another one since; or variables that it read
+/// there are.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct KeysChanged {
     #[prost(message, optional, tag = "1")]

@@ -6,6 +6,8 @@ use roadstead_tests::gitserver::Commit;
 use roadstead_tests::{Fleet, HubSetup, PATIENCE, config_map, eventually, kustomization, unique};
 use serde_json::Value;
 
+use crate::decryption::at_home;
+
 /// An object of the cluster.
 async fn live(fleet: &Fleet, namespace: &str, object: &str) -> Result<Value> {
     fleet.cluster.kubectl().get(&[object, "--namespace", namespace]).await
@@ -205,6 +207,51 @@ async fn what_is_not_set_or_not_there_is_named() -> Result<()> {
     let annotation = format!("reconcile.fluxcd.io/requestedAt={}", unique("ask"));
     fleet.run(&["annotate", "--overwrite", "kustomization/app", &annotation]).await?;
     fleet.fails("kustomization/app", "BuildFailed", &["substitute from 'ConfigMap/nowhere' error"]).await?;
+    Ok(())
+}
+
+/// The interval is an hour, and nobody asks: what is labelled counts at once, and what is not does not.
+#[tokio::test]
+async fn what_is_labelled_in_the_cluster_counts_at_once() -> Result<()> {
+    let fleet = Fleet::start("watched").await?;
+    let (target, home) =
+        (fleet.cluster.namespace("watched").await?, fleet.cluster.namespace("watched-home").await?);
+    let (ns, cluster) = (target.name(), fleet.cluster.kubectl());
+    for (kind, name) in [("configmap", "plain"), ("configmap", "labelled"), ("secret", "secret")] {
+        let generic: &[&str] = if kind == "secret" { &["generic"] } else { &[] };
+        let literal = format!("--from-literal={name}=one");
+        let args =
+            [&["create", kind], generic, &[name, &literal, "--namespace", home.name()] as &[&str]].concat();
+        cluster.run(&args).await?;
+    }
+    for object in ["configmap/labelled", "secret/secret"] {
+        let label = "reconcile.fluxcd.io/watch=Enabled";
+        cluster.run(&["label", object, label, "--namespace", home.name()]).await?;
+    }
+    let from = "postBuild: {substituteFrom: [{kind: ConfigMap, name: plain}, {kind: ConfigMap, name: labelled}, {kind: Secret, \
+                name: secret}]}";
+    let map = config_map(ns, "map", "${plain} ${labelled} ${secret}");
+    fleet.repository("app", &Commit::new().file("map.yaml", map)).await?;
+    fleet.apply(&at_home(home.name(), &[from], "./")).await?;
+    fleet.ready("kustomization/app").await?;
+    fleet.cluster.has_word(ns, "map", Some("one one one")).await?;
+    let set = async |object: &str, patch: &str| {
+        let args = ["patch", object, "--namespace", home.name(), "--type=merge", "-p", patch];
+        cluster.run(&args).await.map(drop)
+    };
+    set("configmap/plain", r#"{"data":{"plain":"two"}}"#).await?;
+    set("secret/secret", r#"{"stringData":{"secret":"two"}}"#).await?;
+    fleet.cluster.has_word(ns, "map", Some("two one two")).await?;
+    // What is not labelled is read with the rest.
+    set("configmap/plain", r#"{"data":{"plain":"three"}}"#).await?;
+    set("configmap/labelled", r#"{"data":{"labelled":"two"}}"#).await?;
+    fleet.cluster.has_word(ns, "map", Some("three two two")).await?;
+    fleet.ready("kustomization/app").await?;
+    let mut database = fleet.setup.database().connect().await?;
+    let attempts: i64 = sqlx::query_scalar("SELECT count(*) FROM reconciliation WHERE NOT corrects")
+        .fetch_one(&mut database)
+        .await?;
+    ensure!(attempts == 3, "{attempts}: the first, and one for each change of what is labelled");
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Keys of a cluster that have changed, as its agent tells.
+//! Keys and variables of a cluster that have changed, as its agent tells.
 
 use roadstead_model::{DispatchKey, Queue};
 
@@ -7,7 +7,8 @@ use crate::clusters::Session;
 use crate::delivery::Delivery;
 
 impl Delivery {
-    /// Notes that the keys of its cluster by which an attempt decrypted, or which it did not find, are others since: like a changed object of
+    /// Notes that the keys of its cluster by which an attempt decrypted, or which it did not find, or variables that it read there, are others
+    /// since: like a changed object of
     /// the hub that it was rendered by, that leads to another attempt. Nothing comes of it where a newer one was made already.
     ///
     /// # Errors
@@ -21,7 +22,7 @@ impl Delivery {
         tx.commit().await?;
         tracing::info!(
             applier = %key.applier, cluster = session.name, attempt = key.attempt.0,
-            "keys in the cluster have changed: what is decrypted by them is reconciled again"
+            "keys or variables in the cluster have changed: what is made with them is reconciled again"
         );
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! Secrets of the cluster that dispatches were decrypted by, or were to be: watched, so that the hub hears when one of them has changed, and
+//! ConfigMaps and Secrets of the cluster that dispatches were made with, or were to be: those with keys that decrypt, and those with variables
+//! that ask for it by the label [`WATCH`], as in Flux. They are watched, so that the hub hears when one of them has changed, and
 //! reconciles again what it is for.
 //!
 //! Each is watched by its name and as the account that read it; of its content nothing is asked for. Where that account may not watch it,
@@ -17,31 +18,35 @@ use crate::outbox::Outbox;
 use crate::tend::Watch;
 use crate::watching::{FORBIDDEN_FOR, OpenWatches};
 
-/// How many Secrets are watched at once.
+/// The label by which a ConfigMap or Secret asks for a reconciliation of what refers to it when it changes; its value is `Enabled`.
+pub(crate) const WATCH: &str = "reconcile.fluxcd.io/watch";
+
+/// How many are watched at once.
 const MAX_WATCHES: usize = 64;
 
-/// In which version a Secret was; none: it was not there.
+/// In which version one was; none: it was not there.
 type Version = Option<u64>;
 
-/// A Secret that a dispatch read, as it was then.
+/// A ConfigMap or Secret that a dispatch read, as it was then.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct KeySecret {
+pub(crate) struct Input {
     watch: Watch,
     version: Version,
 }
 
-impl KeySecret {
-    /// The Secret that this account read; `version` is its resource version, as it says it.
+impl Input {
+    /// The one that this account read; `version` is its resource version, as it says it.
     pub(crate) fn read(object: &ObjectRef, account: Option<&ServiceAccount>, version: Option<&str>) -> Self {
-        let scope = Arc::new(Scope::named(object, "secrets").only(&object.name));
+        let plural = if object.kind == "ConfigMap" { "configmaps" } else { "secrets" };
+        let scope = Arc::new(Scope::named(object, plural).only(&object.name));
         let version = version.map(|version| version.parse().unwrap_or_default());
         Self { watch: Watch { account: account.cloned(), scope }, version }
     }
 }
 
-/// The Secrets of all dispatches.
+/// Those of all dispatches.
 #[derive(Debug, Default)]
-pub(crate) struct KeySecrets {
+pub(crate) struct Inputs {
     state: Mutex<State>,
     changed: Notify,
 }
@@ -58,35 +63,35 @@ struct State {
 #[derive(Debug)]
 struct Read {
     key: DispatchKey,
-    secrets: Vec<KeySecret>,
+    inputs: Vec<Input>,
     /// Its hub was told that one of them is another one now: once for each dispatch.
     is_told: bool,
 }
 
-impl KeySecrets {
+impl Inputs {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A dispatch has ended that read these. Says whether one of them was seen to change since.
-    pub(crate) fn ended(&self, key: &DispatchKey, secrets: &[KeySecret]) -> bool {
+    pub(crate) fn ended(&self, key: &DispatchKey, inputs: &[Input]) -> bool {
         let mut state = self.state();
         // A watch may lag behind what was read: only what is newer counts.
-        let is_newer = |one: &KeySecret| state.seen.get(&one.watch).is_some_and(|seen| *seen > one.version);
-        let is_told = secrets.iter().any(is_newer);
-        let before = if secrets.is_empty() {
+        let is_newer = |one: &Input| state.seen.get(&one.watch).is_some_and(|seen| *seen > one.version);
+        let is_told = inputs.iter().any(is_newer);
+        let before = if inputs.is_empty() {
             state.read.remove(&key.applier)
         } else {
-            state.read.insert(key.applier, Read { key: key.clone(), secrets: secrets.to_vec(), is_told })
+            state.read.insert(key.applier, Read { key: key.clone(), inputs: inputs.to_vec(), is_told })
         };
         drop(state);
-        if before.map(|before| before.secrets).unwrap_or_default() != secrets {
+        if before.map(|before| before.inputs).unwrap_or_default() != inputs {
             self.changed.notify_one();
         }
         is_told
     }
 
-    /// Nobody wants to hear of this applier's Secrets.
+    /// Nobody wants to hear of this applier's.
     pub(crate) fn forget(&self, applier: ApplierUid) {
         if self.state().read.remove(&applier).is_some() {
             self.changed.notify_one();
@@ -99,16 +104,16 @@ impl KeySecrets {
         self.changed.notify_one();
     }
 
-    /// A Secret is so now. Gives the dispatches that read another version of it, as far as the hub was not told yet.
+    /// One is so now. Gives the dispatches that read another version of it, as far as the hub was not told yet.
     fn seen(&self, watch: &Watch, version: Version) -> Vec<DispatchKey> {
         let mut state = self.state();
         state.seen.insert(watch.clone(), version);
-        let is_other = |one: &KeySecret| {
+        let is_other = |one: &Input| {
             one.watch == *watch && (version > one.version || version.is_none() && one.version.is_some())
         };
         let mut changed = Vec::new();
         for read in state.read.values_mut().filter(|read| !read.is_told) {
-            if read.secrets.iter().any(is_other) {
+            if read.inputs.iter().any(is_other) {
                 read.is_told = true;
                 changed.push(read.key.clone());
             }
@@ -122,12 +127,12 @@ impl KeySecrets {
         state.forbidden.insert(watch.clone(), now + FORBIDDEN_FOR);
     }
 
-    /// The Secrets that are to be watched.
+    /// Those that are to be watched.
     fn wanted(&self, now: Instant) -> BTreeSet<Watch> {
         let mut state = self.state();
         let State { read, seen, forbidden } = &mut *state;
         let mut wanted: BTreeSet<Watch> =
-            read.values().flat_map(|read| &read.secrets).map(|one| one.watch.clone()).collect();
+            read.values().flat_map(|read| &read.inputs).map(|one| one.watch.clone()).collect();
         forbidden.retain(|watch, until| *until > now && wanted.contains(watch));
         wanted.retain(|watch| !forbidden.contains_key(watch));
         seen.retain(|watch, _| wanted.contains(watch));
@@ -136,22 +141,22 @@ impl KeySecrets {
 }
 
 /// Watches them for as long as it runs.
-pub(crate) async fn keep<C: Cluster>(cluster: C, secrets: Arc<KeySecrets>, outbox: Arc<Outbox>) {
+pub(crate) async fn keep<C: Cluster>(cluster: C, inputs: Arc<Inputs>, outbox: Arc<Outbox>) {
     let mut open = OpenWatches::default();
     loop {
-        let wanted = secrets.wanted(Instant::now());
-        let watching = |watch| one(cluster.clone(), Arc::clone(&secrets), Arc::clone(&outbox), watch);
+        let wanted = inputs.wanted(Instant::now());
+        let watching = |watch| one(cluster.clone(), Arc::clone(&inputs), Arc::clone(&outbox), watch);
         if open.set(wanted, MAX_WATCHES, watching) {
             tracing::warn!(
-                "not all Secrets with keys are watched: there would be more than {MAX_WATCHES} watches"
+                "not all ConfigMaps and Secrets with keys or variables are watched: there would be more than {MAX_WATCHES} watches"
             );
         }
-        open.rest(&secrets.changed).await;
+        open.rest(&inputs.changed).await;
     }
 }
 
 /// Watches one until that is not allowed.
-async fn one<C: Cluster>(cluster: C, secrets: Arc<KeySecrets>, outbox: Arc<Outbox>, watch: Watch) {
+async fn one<C: Cluster>(cluster: C, inputs: Arc<Inputs>, outbox: Arc<Outbox>, watch: Watch) {
     let cluster = cluster.acting_as(watch.account.as_ref());
     let mut tell = |sight: Sight| {
         let version = match sight {
@@ -160,16 +165,16 @@ async fn one<C: Cluster>(cluster: C, secrets: Arc<KeySecrets>, outbox: Arc<Outbo
             Sight::Complete { all, .. } if all.is_empty() => None,
             Sight::Complete { .. } | Sight::Lost | Sight::Resumed => return,
         };
-        for key in secrets.seen(&watch, version) {
+        for key in inputs.seen(&watch, version) {
             outbox.keys_changed(key);
         }
     };
     let why = cluster.watch_owned(&watch.scope, &mut tell).await;
     tracing::info!(
         scope = %watch.scope, account = watch.account_name(), why = why.as_str(),
-        "a change of these keys is not seen before the next reconciliation: they cannot be watched"
+        "a change of these keys or variables is not seen before the next reconciliation: they cannot be watched"
     );
-    secrets.forbidden(&watch, Instant::now());
+    inputs.forbidden(&watch, Instant::now());
 }
 
 #[cfg(test)]
@@ -188,7 +193,7 @@ mod tests {
         }
     }
 
-    fn secret(name: &str, version: Option<&str>) -> KeySecret {
+    fn secret(name: &str, version: Option<&str>) -> Input {
         let object = ObjectRef {
             group: String::new(),
             version: "v1".to_owned(),
@@ -196,43 +201,59 @@ mod tests {
             namespace: "apps".to_owned(),
             name: name.to_owned(),
         };
-        KeySecret::read(&object, None, version)
+        Input::read(&object, None, version)
     }
 
     #[test]
     fn a_changed_secret_is_told_once_for_each_dispatch() {
-        let secrets = KeySecrets::default();
+        let inputs = Inputs::default();
         let watch = secret("keys", None).watch;
-        assert!(!secrets.ended(&key(1, 1), &[secret("keys", Some("5"))]));
-        assert!(!secrets.ended(&key(2, 1), &[secret("other", Some("5"))]));
-        assert_eq!(secrets.wanted(Instant::now()).len(), 2);
+        assert!(!inputs.ended(&key(1, 1), &[secret("keys", Some("5"))]));
+        assert!(!inputs.ended(&key(2, 1), &[secret("other", Some("5"))]));
+        assert_eq!(inputs.wanted(Instant::now()).len(), 2);
         // As it was read; and what was before that, of which a watch tells late.
-        assert!(secrets.seen(&watch, Some(5)).is_empty());
-        assert!(secrets.seen(&watch, Some(4)).is_empty());
-        assert_eq!(secrets.seen(&watch, Some(6)), [key(1, 1)]);
-        assert!(secrets.seen(&watch, Some(7)).is_empty());
+        assert!(inputs.seen(&watch, Some(5)).is_empty());
+        assert!(inputs.seen(&watch, Some(4)).is_empty());
+        assert_eq!(inputs.seen(&watch, Some(6)), [key(1, 1)]);
+        assert!(inputs.seen(&watch, Some(7)).is_empty());
         // The next dispatch read it before its last change.
-        assert!(secrets.ended(&key(1, 2), &[secret("keys", Some("6"))]));
-        assert!(!secrets.ended(&key(1, 3), &[secret("keys", Some("7"))]));
-        assert_eq!(secrets.seen(&watch, None), [key(1, 3)]);
+        assert!(inputs.ended(&key(1, 2), &[secret("keys", Some("6"))]));
+        assert!(!inputs.ended(&key(1, 3), &[secret("keys", Some("7"))]));
+        assert_eq!(inputs.seen(&watch, None), [key(1, 3)]);
         // One that is not there may come to be.
-        assert!(!secrets.ended(&key(1, 4), &[secret("keys", None)]));
-        assert!(secrets.seen(&watch, None).is_empty());
-        assert_eq!(secrets.seen(&watch, Some(9)), [key(1, 4)]);
+        assert!(!inputs.ended(&key(1, 4), &[secret("keys", None)]));
+        assert!(inputs.seen(&watch, None).is_empty());
+        assert_eq!(inputs.seen(&watch, Some(9)), [key(1, 4)]);
+    }
+
+    #[test]
+    fn a_config_map_is_another_one_than_a_secret_of_its_name() {
+        let of = |kind: &str| {
+            let version = "v1".to_owned();
+            let (namespace, name) = ("apps".to_owned(), "settings".to_owned());
+            let object = ObjectRef { group: String::new(), version, kind: kind.to_owned(), namespace, name };
+            Input::read(&object, None, Some("5"))
+        };
+        let (map, secret) = (of("ConfigMap"), of("Secret"));
+        let inputs = Inputs::default();
+        inputs.ended(&key(1, 1), &[map.clone(), secret.clone()]);
+        assert_eq!(inputs.wanted(Instant::now()).len(), 2);
+        assert!(map.watch.scope.to_string().contains("configmaps"), "{}", map.watch.scope);
+        assert_eq!(inputs.seen(&map.watch, Some(6)), [key(1, 1)]);
     }
 
     #[test]
     fn what_is_not_read_any_more_is_not_watched() {
-        let secrets = KeySecrets::default();
+        let inputs = Inputs::default();
         let (now, watch) = (Instant::now(), secret("keys", None).watch);
-        secrets.ended(&key(1, 1), &[secret("keys", Some("5"))]);
-        secrets.forbidden(&watch, now);
-        assert!(secrets.wanted(now).is_empty());
-        assert_eq!(secrets.wanted(now + FORBIDDEN_FOR).len(), 1);
-        secrets.ended(&key(1, 2), &[]);
-        assert!(secrets.wanted(now + FORBIDDEN_FOR).is_empty());
-        secrets.ended(&key(1, 3), &[secret("keys", Some("5"))]);
-        secrets.forget(key(1, 1).applier);
-        assert!(secrets.wanted(now).is_empty());
+        inputs.ended(&key(1, 1), &[secret("keys", Some("5"))]);
+        inputs.forbidden(&watch, now);
+        assert!(inputs.wanted(now).is_empty());
+        assert_eq!(inputs.wanted(now + FORBIDDEN_FOR).len(), 1);
+        inputs.ended(&key(1, 2), &[]);
+        assert!(inputs.wanted(now + FORBIDDEN_FOR).is_empty());
+        inputs.ended(&key(1, 3), &[secret("keys", Some("5"))]);
+        inputs.forget(key(1, 1).applier);
+        assert!(inputs.wanted(now).is_empty());
     }
 }
