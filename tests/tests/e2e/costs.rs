@@ -112,7 +112,8 @@ async fn a_reconciliation_takes_so_many_statements() -> Result<()> {
     println!("requests to the apiserver: {sent:?}");
     for (verb, most) in MOST_REQUESTS {
         let count = usize::try_from(sent.get(verb).copied().unwrap_or_default())?;
-        ensure!(count <= most * COUNT + 2, "more than {most} `{verb}` for each: {sent:?}");
+        // With what the agent does on a timer; one more for each would be twice that.
+        ensure!(count <= most * COUNT + COUNT / 2, "more than {most} `{verb}` for each: {sent:?}");
     }
     ensure!(sent["apply"] >= COUNT as u64, "it did not count: {sent:?}");
     let others = sent.keys().filter(|verb| MOST_REQUESTS.iter().all(|(known, _)| known != verb));
