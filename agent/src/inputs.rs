@@ -1,6 +1,6 @@
-//! ConfigMaps and Secrets of the cluster that dispatches were made with, or were to be: those with keys that decrypt, and those with variables
-//! that ask for it by the label [`WATCH`], as in Flux. They are watched, so that the hub hears when one of them has changed, and
-//! reconciles again what it is for.
+//! ConfigMaps and Secrets of the cluster that dispatches read: Secrets with keys for decryption, and sources of variables with the label
+//! [`WATCH`], as in Flux. They are watched, so that the hub hears when one of them has changed, and reconciles again what it is for. A Secret
+//! with keys is watched where it was not found, too.
 //!
 //! Each is watched by its name and as the account that read it; of its content nothing is asked for. Where that account may not watch it,
 //! or there are too many of them, the hub's next attempt reads it again.
@@ -24,7 +24,7 @@ pub(crate) const WATCH: &str = "reconcile.fluxcd.io/watch";
 /// How many are watched at once.
 const MAX_WATCHES: usize = 64;
 
-/// In which version one was; none: it was not there.
+/// The resource version in which it was read or seen; none: it was not there.
 type Version = Option<u64>;
 
 /// A ConfigMap or Secret that a dispatch read, as it was then.
@@ -35,7 +35,7 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// The one that this account read; `version` is its resource version, as it says it.
+    /// The ConfigMap or Secret that this account read; `version` is its resource version, as the apiserver gives it.
     pub(crate) fn read(object: &ObjectRef, account: Option<&ServiceAccount>, version: Option<&str>) -> Self {
         let plural = if object.kind == "ConfigMap" { "configmaps" } else { "secrets" };
         let scope = Arc::new(Scope::named(object, plural).only(&object.name));
@@ -44,7 +44,7 @@ impl Input {
     }
 }
 
-/// Those of all dispatches.
+/// The inputs of the newest dispatch of each applier.
 #[derive(Debug, Default)]
 pub(crate) struct Inputs {
     state: Mutex<State>,
@@ -91,7 +91,7 @@ impl Inputs {
         is_told
     }
 
-    /// Nobody wants to hear of this applier's.
+    /// This applier's inputs are not watched any more.
     pub(crate) fn forget(&self, applier: ApplierUid) {
         if self.state().read.remove(&applier).is_some() {
             self.changed.notify_one();
@@ -104,7 +104,7 @@ impl Inputs {
         self.changed.notify_one();
     }
 
-    /// One is so now. Gives the dispatches that read another version of it, as far as the hub was not told yet.
+    /// An input has this version now. Gives the dispatches that read another version of it, as far as the hub was not told yet.
     fn seen(&self, watch: &Watch, version: Version) -> Vec<DispatchKey> {
         let mut state = self.state();
         state.seen.insert(watch.clone(), version);
@@ -127,7 +127,7 @@ impl Inputs {
         state.forbidden.insert(watch.clone(), now + FORBIDDEN_FOR);
     }
 
-    /// Those that are to be watched.
+    /// The inputs that are to be watched.
     fn wanted(&self, now: Instant) -> BTreeSet<Watch> {
         let mut state = self.state();
         let State { read, seen, forbidden } = &mut *state;
@@ -193,15 +193,19 @@ mod tests {
         }
     }
 
-    fn secret(name: &str, version: Option<&str>) -> Input {
+    fn input(kind: &str, name: &str, version: Option<&str>) -> Input {
         let object = ObjectRef {
             group: String::new(),
             version: "v1".to_owned(),
-            kind: "Secret".to_owned(),
+            kind: kind.to_owned(),
             namespace: "apps".to_owned(),
             name: name.to_owned(),
         };
         Input::read(&object, None, version)
+    }
+
+    fn secret(name: &str, version: Option<&str>) -> Input {
+        input("Secret", name, version)
     }
 
     #[test]
@@ -228,13 +232,7 @@ mod tests {
 
     #[test]
     fn a_config_map_is_another_one_than_a_secret_of_its_name() {
-        let of = |kind: &str| {
-            let version = "v1".to_owned();
-            let (namespace, name) = ("apps".to_owned(), "settings".to_owned());
-            let object = ObjectRef { group: String::new(), version, kind: kind.to_owned(), namespace, name };
-            Input::read(&object, None, Some("5"))
-        };
-        let (map, secret) = (of("ConfigMap"), of("Secret"));
+        let [map, secret] = ["ConfigMap", "Secret"].map(|kind| input(kind, "settings", Some("5")));
         let inputs = Inputs::default();
         inputs.ended(&key(1, 1), &[map.clone(), secret.clone()]);
         assert_eq!(inputs.wanted(Instant::now()).len(), 2);

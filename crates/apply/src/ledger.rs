@@ -14,8 +14,8 @@ pub trait Ledger: Send + Sync {
     /// Whether the object was last applied as something else than `sent`; none where that is not known.
     fn was_other(&self, object: &ObjectRef, sent: &Digest) -> Option<bool>;
 
-    /// How the object was applied last, where it stands so by all that was seen of it since, and nobody shares its fields; none where any
-    /// of that is not known. What was seen may be a moment old.
+    /// How the object was applied last, if it stands so by all that was seen of it since and nobody shares its fields; none where any of
+    /// that is not known. What was seen may be a moment old.
     fn as_applied(&self, object: &ObjectRef) -> Option<AsApplied>;
 
     /// Whether it wants to know how objects differ.

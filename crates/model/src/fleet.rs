@@ -143,7 +143,7 @@ pub struct EventKey(pub String, pub ResourceUid);
 /// Which Events are looked for; what is empty does not narrow.
 #[derive(Debug, Clone, Default)]
 pub struct EventFilter {
-    /// Only what Flux's controllers told in the Cluster of this name.
+    /// Only what Flux's controllers reported in the Cluster of this name.
     pub cluster: String,
     /// Kind of the object that they are about.
     pub kind: String,

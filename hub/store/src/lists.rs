@@ -173,7 +173,7 @@ impl Store {
     }
 
     /// Up to `limit` Events behind `after`, those that last happened last first, as they are stored; those that are visible, where it
-    /// is said which are. Among them, with `cluster`, what Flux's controllers told in clusters: in these, where it is said in which.
+    /// is said which are. Among them, with `cluster`, what Flux's controllers reported in clusters: in these, where it is said in which.
     ///
     /// # Errors
     /// Where the database fails.

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use roadstead_api::KindId;
-use roadstead_model::{Digest, ResourceUid, Topic};
+use roadstead_model::{ClusterUid, Digest, ResourceUid, Topic};
 use serde_json::Value;
 use sqlx::types::Json;
 use uuid::Uuid;
 
 use crate::news::MOST_WAITING;
+use crate::stored::time;
 use crate::{Store, StoreError, Tx, WaitingNews};
 
 /// Events of all clusters that wait to be sorted, some KiB each. Beyond that, each cluster has room for a few only, so that those that report
@@ -85,19 +86,21 @@ impl Store {
         .await
         .map_err(StoreError::query("look who may be told of a cluster's events"))
     }
-}
 
-impl Store {
     /// Drops what the stream of events has of clusters from before then.
     ///
     /// # Errors
     /// Where the database fails.
     pub async fn drop_old_relayed(&self, before: Timestamp) -> Result<(), StoreError> {
-        sqlx::query("DELETE FROM relayed_event WHERE last_seen < $1")
-            .bind(format!("{before:.0}"))
-            .execute(&self.pool)
-            .await
-            .map_err(StoreError::query("drop old events of clusters"))?;
+        // One that is told again at this moment is not old.
+        sqlx::query(
+            "DELETE FROM relayed_event
+             WHERE uid IN (SELECT uid FROM relayed_event WHERE last_seen < $1 FOR UPDATE SKIP LOCKED)",
+        )
+        .bind(time(before))
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::query("drop old events of clusters"))?;
         Ok(())
     }
 }
@@ -111,25 +114,26 @@ struct Told<'a> {
 }
 
 /// What is told, each once, by a digest of all that makes it the same.
-fn told<'a>(cluster: &str, events: &'a [RelayedItem]) -> BTreeMap<Digest, Told<'a>> {
-    let mut told = BTreeMap::new();
+fn told(cluster: ClusterUid, events: &[RelayedItem]) -> BTreeMap<Digest, Told<'_>> {
+    let (cluster, mut told) = (cluster.to_string(), BTreeMap::new());
     for item in events {
         let message = &item.message[..item.message.floor_char_boundary(MOST_OF_MESSAGE)];
         let error = if item.is_error { "1" } else { "" };
-        let key = [cluster, &item.kind, &item.namespace, &item.name, error, &item.reason, message].join("\0");
+        let key =
+            [&cluster, &item.kind, &item.namespace, &item.name, error, &item.reason, message].join("\0");
         told.entry(Digest::of(key.as_bytes())).or_insert(Told { item, message, count: 0 }).count += 1;
     }
     told
 }
 
 impl Tx {
-    /// Keeps events of a cluster for the stream of events, the newest of them.
+    /// Keeps events of a Cluster of this name for the stream of events, the newest of them.
     ///
     /// # Errors
     /// Where the database refuses.
     pub async fn keep_relayed(
         &mut self,
-        cluster: &str,
+        (cluster, name): (ClusterUid, &str),
         events: &[RelayedItem],
         now: Timestamp,
     ) -> Result<(), StoreError> {
@@ -139,14 +143,15 @@ impl Tx {
             told.values().map(of).map(str::to_owned).collect::<Vec<_>>()
         };
         sqlx::query(
-            "INSERT INTO relayed_event AS known (key, cluster, kind, namespace, name, type, reason, message, count, first_seen, last_seen)
-             SELECT key, $1, kind, namespace, name, CASE WHEN is_error THEN 'Warning' ELSE 'Normal' END, reason, message, count,
+            "INSERT INTO relayed_event AS known (key, cluster_uid, cluster, kind, namespace, name, type, reason, message, count, first_seen,
+                                               last_seen)
+             SELECT key, $11, $1, kind, namespace, name, CASE WHEN is_error THEN 'Warning' ELSE 'Normal' END, reason, message, count,
                     $10::text, $10::text
              FROM unnest($2::bytea[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::boolean[], $9::bigint[])
                       AS told (key, kind, namespace, name, reason, message, is_error, count)
              ON CONFLICT (key) DO UPDATE SET count = known.count + excluded.count, last_seen = excluded.last_seen",
         )
-        .bind(cluster)
+        .bind(name)
         .bind(told.keys().map(|key| key.as_bytes().to_vec()).collect::<Vec<_>>())
         .bind(texts(|one| &one.item.kind))
         .bind(texts(|one| &one.item.namespace))
@@ -155,15 +160,16 @@ impl Tx {
         .bind(texts(|one| one.message))
         .bind(told.values().map(|one| one.item.is_error).collect::<Vec<_>>())
         .bind(told.values().map(|one| one.count).collect::<Vec<_>>())
-        .bind(format!("{now:.0}"))
+        .bind(time(now))
+        .bind(cluster.0)
         .execute(self.written().await?)
         .await
         .map_err(StoreError::query(what))?;
         sqlx::query(
             "DELETE FROM relayed_event WHERE uid IN
-                (SELECT uid FROM relayed_event WHERE cluster = $1 ORDER BY last_seen DESC, uid DESC OFFSET $2)",
+                (SELECT uid FROM relayed_event WHERE cluster_uid = $1 ORDER BY last_seen DESC, uid DESC OFFSET $2)",
         )
-        .bind(cluster)
+        .bind(cluster.0)
         .bind(MOST_IN_STREAM)
         .execute(self.written().await?)
         .await

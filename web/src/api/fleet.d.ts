@@ -164,7 +164,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description What happened to objects of the hub, and what Flux's controllers in clusters told of theirs lately, the newest first. */
+        /** @description What happened to objects of the hub, and what Flux's controllers in clusters reported lately, the newest first. */
         get: operations["listEvents"];
         put?: never;
         post?: never;
@@ -705,9 +705,9 @@ export interface components {
             /** @description What was found. */
             items: components["schemas"]["DriftItem"][];
         };
-        /** @description What happened to an object of the hub, or of a cluster as Flux's controllers there told it. */
+        /** @description What happened to an object of the hub, or to one in a cluster, as Flux's controllers there reported it. */
         EventItem: {
-            /** @description The Cluster in which it happened, as a controller of Flux told there; absent where it happened on the hub. */
+            /** @description The Cluster in which it happened, as a controller of Flux reported there; absent where it happened on the hub. */
             cluster?: string | null;
             /**
              * Format: int64
@@ -1663,7 +1663,7 @@ export interface operations {
                 continue?: string;
                 /** @description Only what last happened before this time. */
                 before?: string;
-                /** @description Only what Flux's controllers told in the Cluster of this name. */
+                /** @description Only what Flux's controllers reported in the Cluster of this name. */
                 cluster?: string;
                 /** @description Only about objects of this kind. */
                 kind?: string;

@@ -138,7 +138,7 @@ fn build() -> Value {
         LIMIT,
         CONTINUE,
         ("before", "string", "Only what last happened before this time."),
-        ("cluster", "string", "Only what Flux's controllers told in the Cluster of this name."),
+        ("cluster", "string", "Only what Flux's controllers reported in the Cluster of this name."),
         ("kind", "string", "Only about objects of this kind."),
         ("namespace", "string", "Only about objects in this namespace."),
         ("name", "string", "Only about objects whose names hold this."),
@@ -147,7 +147,7 @@ fn build() -> Value {
     add(
         "/fleet/v1/events",
         "listEvents",
-        "What happened to objects of the hub, and what Flux's controllers in clusters told of theirs lately, the newest first.",
+        "What happened to objects of the hub, and what Flux's controllers in clusters reported lately, the newest first.",
         &events,
         (json_type, schema("events")),
     );

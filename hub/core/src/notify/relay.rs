@@ -36,7 +36,7 @@ impl Notifier {
         let items: Vec<RelayedItem> =
             events.into_iter().map(|event| item(event, &session.name, &at)).collect();
         let mut tx = self.store.begin().await?;
-        tx.keep_relayed(&session.name, &items, now).await?;
+        tx.keep_relayed((session.cluster, &session.name), &items, now).await?;
         let count = tx.relay(&session.name, &items).await?;
         tx.commit().await?;
         self.meters.relayed(count);

@@ -108,7 +108,7 @@ impl From<Reference> for ObjectName {
     }
 }
 
-/// What happened to an object of the hub, or of a cluster as Flux's controllers there told it.
+/// What happened to an object of the hub, or to one in a cluster, as Flux's controllers there reported it.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct EventItem {
     /// `Normal` or `Warning`.
@@ -126,7 +126,7 @@ pub struct EventItem {
     pub last: String,
     /// How often it happened.
     pub count: i64,
-    /// The Cluster in which it happened, as a controller of Flux told there; absent where it happened on the hub.
+    /// The Cluster in which it happened, as a controller of Flux reported there; absent where it happened on the hub.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
 }
@@ -178,7 +178,7 @@ impl Views {
         Ok(paged(items, limit, |last: &SourceItem| (&last.namespace, &last.name, &last.kind)))
     }
 
-    /// A page of Events, those of the hub and those that clusters' Flux told, those that last happened last first; the next begins behind
+    /// A page of Events, those of the hub and those that Flux reported in clusters, those that last happened last first; the next begins behind
     /// the key.
     ///
     /// # Errors

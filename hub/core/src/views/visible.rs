@@ -73,23 +73,20 @@ pub(super) fn everything(who: &Identity) -> Result<Option<Visible>, HubError> {
 
 /// The names of the Clusters that `who` may see: those that they may get, where they may not list all. None where that is all.
 pub(super) fn clusters(who: &Identity) -> Option<Vec<String>> {
-    let kind = KindId::Cluster.get();
-    if who.named("list", kind) == Named::All {
-        return None;
-    }
-    match who.named("get", kind) {
-        Named::All => None,
-        Named::Names(names) => Some(names),
-    }
+    clusters_with(who, "")
 }
 
-/// The names of the Clusters of which `who` may see what Flux's controllers tell there. None where that is all.
+/// The names of the Clusters of which `who` may see what Flux's controllers report there, as above.
 pub(super) fn clusters_events(who: &Identity) -> Option<Vec<String>> {
+    clusters_with(who, "events")
+}
+
+fn clusters_with(who: &Identity, subresource: &str) -> Option<Vec<String>> {
     let kind = KindId::Cluster.get();
-    if who.named_in("list", kind, "events") == Named::All {
+    if who.named_in("list", kind, subresource) == Named::All {
         return None;
     }
-    match who.named_in("get", kind, "events") {
+    match who.named_in("get", kind, subresource) {
         Named::All => None,
         Named::Names(names) => Some(names),
     }

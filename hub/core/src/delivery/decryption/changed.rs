@@ -7,9 +7,9 @@ use crate::clusters::Session;
 use crate::delivery::Delivery;
 
 impl Delivery {
-    /// Notes that the keys of its cluster by which an attempt decrypted, or which it did not find, or variables that it read there, are others
-    /// since: like a changed object of
-    /// the hub that it was rendered by, that leads to another attempt. Nothing comes of it where a newer one was made already.
+    /// Notes that keys in the cluster by which an attempt decrypted, or which it did not find, or variables that it read there, have changed
+    /// since. Like a changed object of the hub that it was rendered by, that leads to another attempt; it has no effect where a newer one was
+    /// made already.
     ///
     /// # Errors
     /// Where the database fails.

@@ -8,7 +8,9 @@ use roadstead_api::KindId;
 use roadstead_hub_core::clusters::pki::AgentIdentity;
 use roadstead_hub_core::clusters::{Greeting, Session};
 use roadstead_hub_core::identity::Identity;
-use roadstead_model::{Capabilities, ClusterUid, EventFilter, KubeSystemUid, ObjectRef, RelayedEvent};
+use roadstead_model::{
+    Capabilities, ClusterUid, EventFilter, KubeSystemUid, ObjectRef, RelayedEvent, ResourceUid,
+};
 use roadstead_tests::eventually;
 use serde_json::{Value, json};
 
@@ -242,6 +244,11 @@ async fn whoever_may_get_them_sees_them_in_the_stream() -> Result<()> {
     }
     let (of_one, of_two) = (seen(&admin, "edge-1").await?, seen(&admin, "edge-2").await?);
     ensure!(of_one.len() == 250 && of_two.len() == 1, "{} and {}", of_one.len(), of_two.len());
+    // They go with their Cluster: another one of its name may be for others to see.
+    let mut tx = site.store.begin().await?;
+    tx.remove(ResourceUid(two.cluster.0)).await?;
+    tx.commit().await?;
+    ensure!(seen(&admin, "edge-2").await?.is_empty() && seen(&admin, "edge-1").await?.len() == 250);
     hub.objects.drop_old_events(Timestamp::MAX).await?;
     ensure!(seen(&admin, "").await?.is_empty());
     Ok(())
