@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use crate::mac::Row;
 use crate::time::{from_sql, to_sql};
+use crate::together::Answers;
 use crate::{Store, StoreError, Tx, dispatched, newer};
 
 /// A join token as it is stored: without the token.
@@ -318,12 +319,13 @@ impl Tx {
     /// # Errors
     /// Where the database refuses.
     pub async fn newest_session(&mut self, cluster: ClusterUid) -> Result<Option<AgentSession>, StoreError> {
-        session(self.written().await?, cluster).await
+        sessions_of(self.written().await?, &[cluster]).await?.remove(&cluster).transpose()
     }
 }
 
 #[derive(sqlx::FromRow)]
 struct SessionRow {
+    cluster_uid: Uuid,
     session: Uuid,
     replica: Uuid,
     agent_version: String,
@@ -335,21 +337,25 @@ struct SessionRow {
     unreachable: Option<String>,
 }
 
-async fn session<'c, E>(executor: E, cluster: ClusterUid) -> Result<Option<AgentSession>, StoreError>
+/// The newest sessions of these clusters' agents.
+async fn sessions_of<'c, E>(
+    executor: E,
+    clusters: &[ClusterUid],
+) -> Result<Answers<ClusterUid, AgentSession>, StoreError>
 where
     E: sqlx::Executor<'c, Database = sqlx::Postgres>,
 {
-    let what = "read an agent's session";
-    let row: Option<SessionRow> = sqlx::query_as(
-        "SELECT session, replica, agent_version, kubernetes_version, connected_at, disconnected_at, image, capabilities,
-                unreachable
-         FROM agent_session WHERE cluster_uid = $1",
+    let what = "read agents' sessions";
+    let rows: Vec<SessionRow> = sqlx::query_as(
+        "SELECT cluster_uid, session, replica, agent_version, kubernetes_version, connected_at, disconnected_at, image,
+                capabilities, unreachable
+         FROM agent_session WHERE cluster_uid = ANY($1)",
     )
-    .bind(cluster.0)
-    .fetch_optional(executor)
+    .bind(clusters.iter().map(|cluster| cluster.0).collect::<Vec<_>>())
+    .fetch_all(executor)
     .await
     .map_err(StoreError::query(what))?;
-    row.map(|row| {
+    let read = |row: SessionRow| {
         Ok(AgentSession {
             session: SessionId(row.session),
             replica: ReplicaId(row.replica),
@@ -361,8 +367,8 @@ where
             disconnected: row.disconnected_at.map(|at| from_sql(what, at)).transpose()?,
             unreachable: row.unreachable,
         })
-    })
-    .transpose()
+    };
+    Ok(rows.into_iter().map(|row| (ClusterUid(row.cluster_uid), read(row))).collect())
 }
 
 async fn agent_key<'c, E>(executor: E, cluster: ClusterUid) -> Result<Option<Vec<u8>>, StoreError>
@@ -377,12 +383,17 @@ where
 }
 
 impl Store {
-    /// The cluster's newest session.
+    /// The cluster's newest session; asked [together](crate::together) with those of others.
     ///
     /// # Errors
     /// Where the database refuses.
     pub async fn session(&self, cluster: ClusterUid) -> Result<Option<AgentSession>, StoreError> {
-        session(&self.pool, cluster).await
+        let pool = self.pool.clone();
+        let ask = move |clusters: Vec<ClusterUid>| {
+            let pool = pool.clone();
+            async move { sessions_of(&pool, &clusters).await }
+        };
+        self.together.sessions.ask(cluster, ask).await
     }
 
     /// Whether `session` is still the cluster's newest.

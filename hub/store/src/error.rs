@@ -1,5 +1,7 @@
 //! What can go wrong between the hub and its database.
 
+use std::sync::Arc;
+
 /// A failed use of the database.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -57,6 +59,9 @@ pub enum StoreError {
         #[source]
         source: sqlx::Error,
     },
+    /// A question that was asked together with others failed, for all who asked it.
+    #[error(transparent)]
+    Shared(Arc<StoreError>),
     /// A row holds what no version of the hub writes.
     #[error("{what}: the stored value is not readable: {why}")]
     Corrupt {
@@ -133,6 +138,7 @@ impl StoreError {
     pub fn outage(&self) -> Option<&'static str> {
         match self {
             Self::Query { source, .. } => crate::health::reason(source),
+            Self::Shared(error) => error.outage(),
             Self::Url(_)
             | Self::Migrate(_)
             | Self::OtherMigrations(_)
@@ -153,6 +159,10 @@ impl StoreError {
     /// Whether the row that a statement wanted to write exists already (a unique index said so).
     #[must_use]
     pub fn is_unique_violation(&self) -> bool {
-        matches!(self, Self::Query { source: sqlx::Error::Database(error), .. } if error.is_unique_violation())
+        match self {
+            Self::Query { source: sqlx::Error::Database(error), .. } => error.is_unique_violation(),
+            Self::Shared(error) => error.is_unique_violation(),
+            _ => false,
+        }
     }
 }

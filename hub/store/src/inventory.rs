@@ -5,7 +5,9 @@ use ::time::OffsetDateTime;
 use roadstead_model::{ApplierUid, Attempt, ClusterUid, Digest, ObjectRef};
 use uuid::Uuid;
 
+use crate::counted::Connections;
 use crate::time::from_sql;
+use crate::together::Answers;
 use crate::{Store, StoreError, TendedState, Tx};
 
 /// An object that another applier owns.
@@ -325,37 +327,62 @@ impl Store {
         Ok(rows.into_iter().map(object).collect())
     }
 
-    /// Where `applier` owns something.
+    /// Where `applier` owns something; asked [together](crate::together) with what others own.
     ///
     /// # Errors
     /// Where the database refuses.
     pub async fn holdings(&self, applier: ApplierUid) -> Result<Holdings, StoreError> {
-        type Row = (Vec<Uuid>, Vec<bool>, bool, Option<Uuid>, Option<OffsetDateTime>, Option<bool>, bool);
-        let what = "look up where an applier owns something";
-        let (clusters, known, on_hub, tended_on, until, session_ended, handed): Row = sqlx::query_as(
-            "SELECT coalesce(array_agg(i.cluster_uid ORDER BY i.cluster_uid), '{}'),
-                    coalesce(array_agg(r.uid IS NOT NULL ORDER BY i.cluster_uid), '{}'),
-                    EXISTS (SELECT FROM child WHERE parent = $1),
-                    (SELECT cluster_uid FROM tended WHERE applier = $1),
-                    (SELECT until FROM tended WHERE applier = $1),
-                    (SELECT forsaken FROM tended WHERE applier = $1),
-                    EXISTS (SELECT FROM inventory WHERE applier = $1 AND handed_after IS NOT NULL
-                            AND handed_after >= coalesce((SELECT max(attempt) FROM reconciliation WHERE applier = $1), 0))
-             FROM (SELECT DISTINCT cluster_uid FROM inventory WHERE applier = $1) i
-             LEFT JOIN resource r ON r.uid = i.cluster_uid",
-        )
-        .bind(applier.0)
-        .fetch_one(&self.pool)
-        .await
-        .map_err(StoreError::query(what))?;
-        let clusters = clusters.into_iter().map(ClusterUid).zip(known).collect();
-        let until = until.map(|until| from_sql(what, until)).transpose()?;
-        let state = match (until, session_ended) {
-            (None, _) => TendedState::Now,
-            (Some(until), Some(true)) => TendedState::UntilSessionEnded(until),
-            (Some(until), _) => TendedState::Until(until),
+        let pool = self.pool.clone();
+        let ask = move |appliers: Vec<ApplierUid>| {
+            let pool = pool.clone();
+            async move { holdings_of(&pool, &appliers).await }
         };
-        let tended = tended_on.map(|cluster| (ClusterUid(cluster), state));
-        Ok(Holdings { clusters, on_hub, tended, handed })
+        Ok(self.together.holdings.ask(applier, ask).await?.unwrap_or_default())
     }
+}
+
+/// Where these appliers own something.
+async fn holdings_of(
+    pool: &Connections,
+    appliers: &[ApplierUid],
+) -> Result<Answers<ApplierUid, Holdings>, StoreError> {
+    type Row = (Uuid, Vec<Uuid>, Vec<bool>, bool, Option<Uuid>, Option<OffsetDateTime>, Option<bool>, bool);
+    let what = "look up where appliers own something";
+    // By the OFFSET each is looked up by its key, whatever the plan takes a join to cost.
+    let rows: Vec<Row> = sqlx::query_as(
+        "SELECT asked.applier, owned.*
+         FROM (SELECT * FROM unnest($1::uuid[]) LIMIT $2) AS asked (applier)
+         CROSS JOIN LATERAL (
+             SELECT coalesce(array_agg(i.cluster_uid ORDER BY i.cluster_uid), '{}'),
+                    coalesce(array_agg(r.uid IS NOT NULL ORDER BY i.cluster_uid), '{}'),
+                    EXISTS (SELECT FROM child WHERE parent = asked.applier),
+                    (SELECT cluster_uid FROM tended WHERE applier = asked.applier),
+                    (SELECT until FROM tended WHERE applier = asked.applier),
+                    (SELECT forsaken FROM tended WHERE applier = asked.applier),
+                    EXISTS (SELECT FROM inventory WHERE applier = asked.applier AND handed_after IS NOT NULL
+                            AND handed_after >= coalesce((SELECT max(attempt) FROM reconciliation
+                                                          WHERE applier = asked.applier), 0))
+             FROM (SELECT DISTINCT cluster_uid FROM inventory WHERE applier = asked.applier) i
+             LEFT JOIN resource r ON r.uid = i.cluster_uid OFFSET 0) AS owned",
+    )
+    .bind(appliers.iter().map(|applier| applier.0).collect::<Vec<_>>())
+    .bind(i64::try_from(appliers.len()).unwrap_or(i64::MAX))
+    .fetch_all(pool)
+    .await
+    .map_err(StoreError::query(what))?;
+    let read = |(applier, clusters, known, on_hub, tended_on, until, session_ended, handed): Row| {
+        let clusters = clusters.into_iter().map(ClusterUid).zip(known).collect();
+        let until = until.map(|until| from_sql(what, until)).transpose();
+        let holdings = until.map(|until| {
+            let state = match (until, session_ended) {
+                (None, _) => TendedState::Now,
+                (Some(until), Some(true)) => TendedState::UntilSessionEnded(until),
+                (Some(until), _) => TendedState::Until(until),
+            };
+            let tended = tended_on.map(|cluster| (ClusterUid(cluster), state));
+            Holdings { clusters, on_hub, tended, handed }
+        });
+        (ApplierUid(applier), holdings)
+    };
+    Ok(rows.into_iter().map(read).collect())
 }

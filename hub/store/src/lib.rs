@@ -62,6 +62,7 @@ mod stored;
 mod tally;
 mod tended;
 mod time;
+mod together;
 mod token;
 mod token_check;
 mod transport;
@@ -163,6 +164,7 @@ pub struct Store {
     newest: restore::Newest,
     written: audit::Written,
     artifacts: Option<Arc<ArtifactStore>>,
+    together: together::Questions,
     /// For units of work that are about to take the counter of versions.
     turns: Arc<Semaphore>,
 }
@@ -250,6 +252,7 @@ impl Store {
             newest,
             written,
             artifacts: None,
+            together: together::Questions::default(),
             turns: Arc::new(Semaphore::new(TURNS)),
         })
     }

@@ -14,8 +14,10 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use crate::blob::digest;
+use crate::counted::Connections;
 use crate::dispatched::{self, Dispatched};
 use crate::time::{from_sql, to_sql};
+use crate::together::Answers;
 use crate::{Store, StoreError, Tx};
 
 /// The verbs of the audit log that change an object, or have it reconciled.
@@ -487,8 +489,35 @@ impl Row {
     }
 }
 
+/// The newest attempts of these appliers.
+async fn newest_of(
+    pool: &Connections,
+    appliers: &[ApplierUid],
+) -> Result<Answers<ApplierUid, Reconciliation>, StoreError> {
+    // By the OFFSET each is looked up by its key, whatever the plan takes a join to cost.
+    let rows: Vec<Row> = sqlx::query_as(
+        "SELECT newest.* FROM (SELECT * FROM unnest($1::uuid[]) LIMIT $4) AS asked (applier)
+         CROSS JOIN LATERAL (
+             SELECT applier, attempt, cluster_uid, generation, revision, artifact_digest, build_digest, request,
+                    deletes, reads, rendered_by, started_at, deadline, finished_at, reason, checked_at, dispatch_digest, trigger,
+                    is_past(applier, attempt, epoch) AS is_past,
+                    ARRAY(SELECT before.started_at FROM reconciliation before
+                          WHERE before.applier = asked.applier AND before.trigger = ANY($2) ORDER BY before.attempt DESC LIMIT $3)
+                        AS asked_for
+             FROM reconciliation WHERE reconciliation.applier = asked.applier ORDER BY attempt DESC LIMIT 1 OFFSET 0) AS newest",
+    )
+    .bind(appliers.iter().map(|applier| applier.0).collect::<Vec<_>>())
+    .bind([Trigger::Spec, Trigger::Request].map(Trigger::as_str))
+    .bind(ASKED_FOR)
+    .bind(i64::try_from(appliers.len()).unwrap_or(i64::MAX))
+    .fetch_all(pool)
+    .await
+    .map_err(StoreError::query("read reconciliations"))?;
+    Ok(rows.into_iter().map(|row| (ApplierUid(row.applier), row.read())).collect())
+}
+
 impl Store {
-    /// The newest attempt of an applier.
+    /// The newest attempt of an applier; asked [together](crate::together) with those of others.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -496,7 +525,12 @@ impl Store {
         &self,
         applier: ApplierUid,
     ) -> Result<Option<Reconciliation>, StoreError> {
-        self.read_reconciliation(applier, None).await
+        let pool = self.pool.clone();
+        let ask = move |appliers: Vec<ApplierUid>| {
+            let pool = pool.clone();
+            async move { newest_of(&pool, &appliers).await }
+        };
+        self.together.newest.ask(applier, ask).await
     }
 
     /// What the newest attempt of an applier has read of its cluster.
@@ -531,27 +565,14 @@ impl Store {
         applier: ApplierUid,
         attempt: Attempt,
     ) -> Result<Option<Reconciliation>, StoreError> {
-        self.read_reconciliation(applier, Some(attempt)).await
-    }
-
-    async fn read_reconciliation(
-        &self,
-        applier: ApplierUid,
-        attempt: Option<Attempt>,
-    ) -> Result<Option<Reconciliation>, StoreError> {
         let row: Option<Row> = sqlx::query_as(
             "SELECT applier, attempt, cluster_uid, generation, revision, artifact_digest, build_digest, request,
                     deletes, reads, rendered_by, started_at, deadline, finished_at, reason, checked_at, dispatch_digest, trigger,
-                    is_past(applier, attempt, epoch) AS is_past,
-                    ARRAY(SELECT asked.started_at FROM reconciliation asked
-                          WHERE asked.applier = $1 AND asked.trigger = ANY($3) ORDER BY asked.attempt DESC LIMIT $4) AS asked_for
-             FROM reconciliation WHERE applier = $1 AND ($2::bigint IS NULL OR attempt = $2)
-             ORDER BY attempt DESC LIMIT 1",
+                    is_past(applier, attempt, epoch) AS is_past
+             FROM reconciliation WHERE applier = $1 AND attempt = $2",
         )
         .bind(applier.0)
-        .bind(attempt.map(|attempt| attempt.0))
-        .bind([Trigger::Spec, Trigger::Request].map(Trigger::as_str))
-        .bind(ASKED_FOR)
+        .bind(attempt.0)
         .fetch_optional(&self.pool)
         .await
         .map_err(StoreError::query("read a reconciliation"))?;

@@ -4,6 +4,8 @@
 //! visible in their own order and no watcher can step over one.
 
 use std::collections::BTreeMap;
+use std::hash::Hash;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use roadstead_api::KindId;
@@ -18,7 +20,8 @@ use crate::changes::Change;
 use crate::counted::Work;
 use crate::stored::{Stored, time};
 use crate::time::to_sql;
-use crate::{Store, StoreError, Tx, newer};
+use crate::together::{Answers, Named};
+use crate::{Sealer, Store, StoreError, Tx, newer};
 
 /// Which objects a list is of.
 #[derive(Debug, Clone, Default)]
@@ -126,6 +129,23 @@ const NAMED: &str = "api_group = $1 AND kind = $2 AND namespace = $3 AND name = 
 const COLUMNS: &str = "uid, api_group, kind, namespace, name, generation, resource_version, created_at, \
                        deletion_timestamp, object, sealed";
 
+/// The objects of these rows by what they were asked for.
+fn read_each<Q: Eq + Hash>(
+    rows: &[PgRow],
+    sealer: &Sealer,
+    question: impl Fn(&PgRow) -> Result<Option<Q>, sqlx::Error>,
+) -> Result<Answers<Q, Stored>, StoreError> {
+    let mut answers = Answers::with_capacity(rows.len());
+    for row in rows {
+        let Some(question) = question(row).map_err(StoreError::query("read resources"))? else { continue };
+        // One that cannot be read fails nobody who asked for another one.
+        if let Some(answer) = Stored::from_row(row, sealer).transpose() {
+            answers.insert(question, answer);
+        }
+    }
+    Ok(answers)
+}
+
 /// How many objects of these kinds a namespace has.
 async fn count_in(
     connection: impl sqlx::PgExecutor<'_>,
@@ -150,6 +170,68 @@ impl Store {
     /// Where the database refuses.
     pub async fn count_in(&self, kinds: &[KindId], namespace: &str) -> Result<i64, StoreError> {
         count_in(&self.pool, kinds, namespace).await
+    }
+
+    /// The object of that name, for a pass: [together](crate::together) with what other passes ask for.
+    ///
+    /// # Errors
+    /// Where the database or the key fails.
+    pub async fn get_for_pass(
+        &self,
+        kind: KindId,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Stored>, StoreError> {
+        let (pool, sealer) = (self.pool.clone(), Arc::clone(&self.sealer));
+        let ask = move |named: Vec<Named>| {
+            let (pool, sealer) = (pool.clone(), Arc::clone(&sealer));
+            async move {
+                let of = |part: fn(&Named) -> &str| named.iter().map(part).collect::<Vec<_>>();
+                let sql = format!(
+                    "SELECT place, {COLUMNS}
+                     FROM (SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) WITH ORDINALITY LIMIT $5)
+                          AS asked (g, k, ns, n, place)
+                     CROSS JOIN LATERAL (SELECT * FROM resource
+                         WHERE api_group = asked.g AND kind = asked.k AND namespace = asked.ns AND name = asked.n
+                           AND namespace COLLATE \"C\" = asked.ns AND name COLLATE \"C\" = asked.n OFFSET 0) AS found"
+                );
+                let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
+                    .bind(of(|(kind, ..)| kind.get().group()))
+                    .bind(of(|(kind, ..)| kind.get().kind))
+                    .bind(of(|(_, namespace, _)| namespace))
+                    .bind(of(|(_, _, name)| name))
+                    .bind(i64::try_from(named.len()).unwrap_or(i64::MAX))
+                    .fetch_all(&pool)
+                    .await
+                    .map_err(StoreError::query("read resources"))?;
+                read_each(&rows, &sealer, |row| {
+                    let place = usize::try_from(row.try_get::<i64, _>("place")?).ok();
+                    Ok(place.and_then(|place| named.get(place.checked_sub(1)?)).cloned())
+                })
+            }
+        };
+        self.together.named.ask((kind, namespace.to_owned(), name.to_owned()), ask).await
+    }
+
+    /// The object of that uid, for a pass: [together](crate::together) with what other passes ask for.
+    ///
+    /// # Errors
+    /// Where the database or the key fails.
+    pub async fn get_by_uid_for_pass(&self, uid: ResourceUid) -> Result<Option<Stored>, StoreError> {
+        let (pool, sealer) = (self.pool.clone(), Arc::clone(&self.sealer));
+        let ask = move |uids: Vec<ResourceUid>| {
+            let (pool, sealer) = (pool.clone(), Arc::clone(&sealer));
+            async move {
+                let sql = format!("SELECT {COLUMNS} FROM resource WHERE uid = ANY($1)");
+                let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
+                    .bind(uids.iter().map(|uid| uid.0).collect::<Vec<_>>())
+                    .fetch_all(&pool)
+                    .await
+                    .map_err(StoreError::query("read resources"))?;
+                read_each(&rows, &sealer, |row| Ok(Some(ResourceUid(row.try_get("uid")?))))
+            }
+        };
+        self.together.objects.ask(uid, ask).await
     }
 
     /// The object of that name.

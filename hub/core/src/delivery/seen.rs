@@ -30,7 +30,7 @@ pub(super) struct Sight {
 impl Delivery {
     /// What there is to know of an applier; none where there is none.
     pub(super) async fn look(&self, uid: ResourceUid) -> Result<Option<Sight>, HubError> {
-        let Some(stored) = self.store.get_by_uid(uid).await? else { return Ok(None) };
+        let Some(stored) = self.store.get_by_uid_for_pass(uid).await? else { return Ok(None) };
         let Some(kind) = applier(stored.kind) else { return Ok(None) };
         let applier: AnyApplier = stored.decode()?;
         let Gathered {

@@ -236,7 +236,7 @@ impl Delivery {
                 Err(why) => return not_found(why),
             }
         } else if let Some(reference) = &spec.cluster_ref {
-            let cluster = self.store.get(KindId::Cluster, "", &reference.name).await?;
+            let cluster = self.store.get_for_pass(KindId::Cluster, "", &reference.name).await?;
             if cluster.is_none() {
                 return not_found(format!("cluster '{}' not found on the hub", reference.name));
             }
@@ -339,7 +339,7 @@ impl Delivery {
         if let Err(why) = self.access.may_refer_to(stored, standing, *kind, (namespace, name)).await? {
             return Ok(Err(Source::Unusable(format!("{} {why}", shown(reference)))));
         }
-        let source = self.store.get(*kind, namespace, name).await?;
+        let source = self.store.get_for_pass(*kind, namespace, name).await?;
         Ok(source.ok_or_else(|| Source::NotFound(format!("{} not found", shown(reference)))))
     }
 }
