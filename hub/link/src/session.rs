@@ -366,8 +366,10 @@ impl Running {
 
     async fn check(&mut self) -> Result<(), Ended> {
         match self.hub.sessions.standing(&self.session).await {
-            Ok(SessionStanding { is_current: true, has_resting }) => {
-                self.send_order().await?;
+            Ok(SessionStanding { is_current: true, has_resting, has_order }) => {
+                if has_order {
+                    self.send_order().await?;
+                }
                 if has_resting {
                     self.send_resting().await?;
                 }

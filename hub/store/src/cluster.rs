@@ -414,7 +414,8 @@ impl Store {
         Ok(newest == Some(session.0))
     }
 
-    /// Whether `session` is still the cluster's newest, and whether its agent was not told of some [resting](Tx::rest) applier yet.
+    /// Whether `session` is still the cluster's newest; whether its agent was not told of some [resting](Tx::rest) applier yet; and
+    /// whether it was not told what it is ordered.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -422,9 +423,10 @@ impl Store {
         &self,
         cluster: ClusterUid,
         session: SessionId,
-    ) -> Result<(bool, bool), StoreError> {
-        let standing: Option<(bool, bool)> = sqlx::query_as(
-            "SELECT session = $2, EXISTS (SELECT FROM resting WHERE cluster_uid = $1 AND sent_in IS DISTINCT FROM $2)
+    ) -> Result<(bool, bool, bool), StoreError> {
+        let standing: Option<(bool, bool, bool)> = sqlx::query_as(
+            "SELECT session = $2, EXISTS (SELECT FROM resting WHERE cluster_uid = $1 AND sent_in IS DISTINCT FROM $2),
+                    EXISTS (SELECT FROM agent_order WHERE cluster_uid = $1 AND state = 'told' AND sent_in IS DISTINCT FROM $2)
              FROM agent_session WHERE cluster_uid = $1",
         )
         .bind(cluster.0)

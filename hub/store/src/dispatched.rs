@@ -13,6 +13,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::blob::{BlobHead, digest};
+use crate::inventory::Columns;
 use crate::mac::Row as SignedRow;
 use crate::reconciliation::{Reconciliation, Row};
 use crate::time::{from_sql, to_sql};
@@ -345,6 +346,48 @@ impl Store {
         };
         let trace = trace.and_then(|trace| trace.parse().ok());
         Ok(Some(OpenAttempt { reconciliation: row.read()?, spec, is_current, has_children, trace }))
+    }
+
+    /// Whether this attempt is open as [`Tx::hold_open_attempt`] has it, and its applier owns all of these objects on the cluster: then
+    /// there is nothing to [announce](Tx::announce), as with most updates.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn is_announced(
+        &self,
+        key: &DispatchKey,
+        cluster: ClusterUid,
+        session: SessionId,
+        objects: &[ObjectRef],
+    ) -> Result<bool, StoreError> {
+        let what = "look for what an applier owns";
+        let columns = Columns::of(objects);
+        let open: Option<OpenRow> = sqlx::query_as(
+            "SELECT build_digest, dispatch_format, dispatch FROM reconciliation
+             WHERE applier = $1 AND attempt = $2 AND cluster_uid = $3 AND epoch = $4 AND generation = $5
+                   AND finished_at IS NULL AND dispatch IS NOT NULL AND dispatch_format <= $7
+                   AND coalesce(dispatch ->> 'kind' = ANY ($8), true)
+                   AND EXISTS (SELECT FROM agent_session s WHERE s.cluster_uid = $3 AND s.session = $6)
+                   AND NOT EXISTS (SELECT * FROM unnest($9::text[], $10::text[], $11::text[], $12::text[])
+                                   EXCEPT SELECT api_group, kind, namespace, name FROM inventory
+                                          WHERE inventory.cluster_uid = $3 AND inventory.applier = $1)",
+        )
+        .bind(key.applier.0)
+        .bind(key.attempt.0)
+        .bind(cluster.0)
+        .bind(key.epoch.0)
+        .bind(key.generation.0)
+        .bind(session.0)
+        .bind(FORMAT)
+        .bind(newer::known_kinds())
+        .bind(&columns.groups)
+        .bind(&columns.kinds)
+        .bind(&columns.namespaces)
+        .bind(&columns.names)
+        .fetch_optional(&self.pool)
+        .await
+        .map_err(StoreError::query(what))?;
+        Ok(open.map_or(Ok(None), |open| open.of(what, key))?.is_some())
     }
 
     /// Moves the deadlines of dispatches for which an agent had no time at once, where they are open for `cluster` and `session` is

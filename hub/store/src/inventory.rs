@@ -1,6 +1,8 @@
 //! Which objects an applier owns on a cluster. Written ahead of the first write to the cluster, so that neither a
 //! crash nor a cut link orphans anything.
 
+use std::collections::HashMap;
+
 use ::time::OffsetDateTime;
 use roadstead_model::{ApplierUid, Attempt, ClusterUid, Digest, ObjectRef};
 use uuid::Uuid;
@@ -304,27 +306,22 @@ impl Store {
         Ok(rows.into_iter().map(object).collect())
     }
 
-    /// What of these API groups `applier` owns on a cluster.
+    /// What of the API groups of kinds that go to the hub `applier` owns on a cluster all the same; asked [together](crate::together)
+    /// with what others own.
     ///
     /// # Errors
     /// Where the database refuses.
-    pub async fn inventory_of_groups(
+    pub async fn inventory_of_children(
         &self,
         applier: ApplierUid,
         cluster: ClusterUid,
-        groups: &[&str],
     ) -> Result<Vec<ObjectRef>, StoreError> {
-        let rows: Vec<Row> = sqlx::query_as(
-            "SELECT api_group, version, kind, namespace, name FROM inventory
-             WHERE applier = $1 AND cluster_uid = $2 AND api_group = ANY($3)",
-        )
-        .bind(applier.0)
-        .bind(cluster.0)
-        .bind(groups)
-        .fetch_all(&self.pool)
-        .await
-        .map_err(StoreError::query("read an inventory"))?;
-        Ok(rows.into_iter().map(object).collect())
+        let pool = self.pool.clone();
+        let ask = move |owners: Vec<(ApplierUid, ClusterUid)>| {
+            let pool = pool.clone();
+            async move { children_of(&pool, &owners).await }
+        };
+        Ok(self.together.children.ask((applier, cluster), ask).await?.unwrap_or_default())
     }
 
     /// Where `applier` owns something; asked [together](crate::together) with what others own.
@@ -339,6 +336,40 @@ impl Store {
         };
         Ok(self.together.holdings.ask(applier, ask).await?.unwrap_or_default())
     }
+}
+
+/// What of the API groups of kinds that go to the hub these appliers own on these clusters.
+async fn children_of(
+    pool: &Connections,
+    owners: &[(ApplierUid, ClusterUid)],
+) -> Result<Answers<(ApplierUid, ClusterUid), Vec<ObjectRef>>, StoreError> {
+    type Owned = (Uuid, Uuid, String, String, String, String, String);
+    let (appliers, clusters): (Vec<Uuid>, Vec<Uuid>) =
+        owners.iter().map(|(applier, cluster)| (applier.0, cluster.0)).unzip();
+    let mut groups: Vec<&str> =
+        roadstead_api::KINDS.iter().filter(|kind| kind.id.is_child()).map(|kind| kind.group()).collect();
+    groups.dedup();
+    // By the OFFSET each inventory is looked up by its key, whatever the plan takes a join to cost.
+    let rows: Vec<Owned> = sqlx::query_as(
+        "SELECT asked.applier, asked.cluster, owned.*
+         FROM (SELECT * FROM unnest($1::uuid[], $2::uuid[]) LIMIT $4) AS asked (applier, cluster)
+         CROSS JOIN LATERAL (
+             SELECT api_group, version, kind, namespace, name FROM inventory
+             WHERE inventory.applier = asked.applier AND cluster_uid = asked.cluster AND api_group = ANY($3) OFFSET 0) AS owned",
+    )
+    .bind(appliers)
+    .bind(clusters)
+    .bind(groups)
+    .bind(i64::try_from(owners.len()).unwrap_or(i64::MAX))
+    .fetch_all(pool)
+    .await
+    .map_err(StoreError::query("read inventories"))?;
+    let mut owned: HashMap<_, Vec<ObjectRef>> = HashMap::new();
+    for (applier, cluster, group, version, kind, namespace, name) in rows {
+        let objects = owned.entry((ApplierUid(applier), ClusterUid(cluster))).or_default();
+        objects.push(object((group, version, kind, namespace, name)));
+    }
+    Ok(owned.into_iter().map(|(owner, objects)| (owner, Ok(objects))).collect())
 }
 
 /// Where these appliers own something.

@@ -127,6 +127,8 @@ pub struct Closed {
     pub wanted: i64,
     /// What it was part of, where traces were made when it began.
     pub trace: Option<TraceContext>,
+    /// Whether something of its applier is known to differ from what was applied.
+    pub drifts: bool,
 }
 
 impl Tx {
@@ -317,12 +319,13 @@ impl Tx {
         outcome: &Outcome,
         at: Timestamp,
     ) -> Result<Option<Closed>, StoreError> {
-        let closed: Option<(Json<ChangeSet>, i64, Option<String>)> = sqlx::query_as(
+        let closed: Option<(Json<ChangeSet>, i64, Option<String>, bool)> = sqlx::query_as(
             "WITH unheld AS (DELETE FROM held_deletion WHERE applier = $1 AND $11)
              UPDATE reconciliation SET finished_at = $4, reason = $5, message = $6, timings = $8, health = $9,
                     change_set = coalesce(change_set, '[]') || $7
              WHERE applier = $1 AND attempt = $2 AND cluster_uid = $3 AND finished_at IS NULL
-             RETURNING change_set, coalesce((SELECT wanted FROM schedule WHERE uid = $1 AND kind = $10), 0), trace",
+             RETURNING change_set, coalesce((SELECT wanted FROM schedule WHERE uid = $1 AND kind = $10), 0), trace,
+                       EXISTS (SELECT FROM drift WHERE drift.applier = $1 AND ended_at IS NULL)",
         )
         .bind(applier.0)
         .bind(attempt.0)
@@ -339,9 +342,9 @@ impl Tx {
         .fetch_optional(self.written().await?)
         .await
         .map_err(StoreError::query("close a reconciliation"))?;
-        Ok(closed.map(|(Json(change_set), wanted, trace)| {
+        Ok(closed.map(|(Json(change_set), wanted, trace, drifts)| {
             let trace = trace.and_then(|trace| trace.parse().ok());
-            Closed { change_set, wanted, trace }
+            Closed { change_set, wanted, trace, drifts }
         }))
     }
 

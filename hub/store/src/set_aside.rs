@@ -3,7 +3,10 @@
 use jiff::Timestamp;
 use roadstead_model::Digest;
 
+use crate::blob::digest;
+use crate::counted::Connections;
 use crate::time::{from_sql, to_sql};
+use crate::together::Answers;
 use crate::{Store, StoreError};
 
 /// Why something is not tried again, and until when.
@@ -15,6 +18,26 @@ pub struct SetAside {
     pub since: Timestamp,
     /// Until when.
     pub until: Timestamp,
+}
+
+/// What of these inputs is set aside, or was until a while ago.
+async fn set_aside_of(
+    pool: &Connections,
+    inputs: &[Digest],
+) -> Result<Answers<Digest, SetAside>, StoreError> {
+    type Row = (Vec<u8>, String, time::OffsetDateTime, time::OffsetDateTime);
+    let what = "look up what is set aside";
+    let rows: Vec<Row> =
+        sqlx::query_as("SELECT inputs, why, since, until FROM set_aside WHERE inputs = ANY($1)")
+            .bind(inputs.iter().map(|inputs| inputs.as_bytes().as_slice()).collect::<Vec<_>>())
+            .fetch_all(pool)
+            .await
+            .map_err(StoreError::query(what))?;
+    let read = |(inputs, why, since, until): Row| {
+        let aside = || Ok(SetAside { why, since: from_sql(what, since)?, until: from_sql(what, until)? });
+        Ok((digest(what, &inputs)?, aside()))
+    };
+    rows.into_iter().map(read).collect()
 }
 
 impl Store {
@@ -37,23 +60,18 @@ impl Store {
         Ok(())
     }
 
-    /// Whether what is tried with `inputs` is set aside at `now`.
+    /// Whether what is tried with `inputs` is set aside at `now`; asked [together](crate::together) with what others try.
     ///
     /// # Errors
     /// Where the database refuses.
     pub async fn is_set_aside(&self, inputs: Digest, now: Timestamp) -> Result<Option<SetAside>, StoreError> {
-        let what = "look up what is set aside";
-        let row: Option<(String, time::OffsetDateTime, time::OffsetDateTime)> =
-            sqlx::query_as("SELECT why, since, until FROM set_aside WHERE inputs = $1 AND until > $2")
-                .bind(inputs.as_bytes().as_slice())
-                .bind(to_sql(now))
-                .fetch_optional(&self.pool)
-                .await
-                .map_err(StoreError::query(what))?;
-        row.map(|(why, since, until)| {
-            Ok(SetAside { why, since: from_sql(what, since)?, until: from_sql(what, until)? })
-        })
-        .transpose()
+        let pool = self.pool.clone();
+        let ask = move |inputs: Vec<Digest>| {
+            let pool = pool.clone();
+            async move { set_aside_of(&pool, &inputs).await }
+        };
+        let aside = self.together.set_aside.ask(inputs, ask).await?;
+        Ok(aside.filter(|aside| aside.until > now))
     }
 
     /// Takes `inputs` back: they went well.

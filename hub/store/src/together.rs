@@ -8,12 +8,11 @@ use std::collections::hash_map::Entry;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use roadstead_api::KindId;
+use roadstead_model::{ApplierUid, ClusterUid, Digest, ObjectRef, ResourceUid};
 use tokio::sync::oneshot::{self, Sender};
 
-use roadstead_api::KindId;
-use roadstead_model::{ApplierUid, ClusterUid, ResourceUid};
-
-use crate::{AgentSession, Descent, Holdings, Reconciliation, StoreError, Stored};
+use crate::{AgentSession, Descent, Holdings, Reconciliation, SetAside, StoreError, Stored};
 
 /// What passes ask of the database together.
 #[derive(Clone, Default)]
@@ -30,6 +29,10 @@ pub(crate) struct Questions {
     pub(crate) sessions: Together<ClusterUid, AgentSession>,
     /// From whom objects have their rights, up to so many above them.
     pub(crate) descents: Together<(Named, usize), Descent>,
+    /// Objects on clusters, of kinds that go to the hub.
+    pub(crate) children: Together<(ApplierUid, ClusterUid), Vec<ObjectRef>>,
+    /// What is set aside.
+    pub(crate) set_aside: Together<Digest, SetAside>,
 }
 
 /// Kind, namespace and name.

@@ -17,6 +17,8 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+/// Kustomizations that one commit changes.
+const COUNTS: [usize; 3] = [1, 50, 500];
 /// Objects of each Kustomization.
 const OBJECTS: usize = 4;
 /// Side by side, as the agent's engine does: per dispatch, and in all.
@@ -40,7 +42,7 @@ async fn main() -> Result<()> {
     let server = GitServer::start(Options::default()).await?;
     let hub_api = Api::of(hub.kubectl()).await?;
     let cluster_api = Api::of(cluster.kubectl()).await?;
-    for count in [1, 50] {
+    for count in COUNTS {
         measure(count, &hub_api, hub.kubectl(), &cluster_api, &cluster, &server).await?;
         println!("after {count}: hub {}, agent {}", memory(hub.id())?, memory(agent.id())?);
     }
@@ -60,30 +62,40 @@ async fn measure(
     let repository = server.add_repository(&name)?;
     let mut writer = Writer { repository, namespace: namespace.name().to_owned(), count };
     writer.commit("seed")?;
+    let watch = cluster.count(&writer.namespace, OURS, "seed", count * OBJECTS);
     kubectl.apply(&sources(&name, count, server)).await?;
-    for index in 0..count {
-        let object = format!("kustomization/{name}-{index}");
-        kubectl.run(&["wait", &object, "--for=condition=ready", "--timeout=120s"]).await?;
-    }
+    let begin = Instant::now();
+    tokio::time::timeout(PATIENCE, watch).await.context("objects did not come")??;
+    let first = begin.elapsed();
+    settle(hub, &name, count).await?;
     cluster.bare_loop(&writer.namespace, count, "seed").await?;
-    let (mut ours, mut bare) = (Vec::new(), Vec::new());
+    let (mut ours, mut fetches, mut bare) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..ROUNDS {
         // In turns, so that both meet the same machine. Each round changes every object.
         let value = format!("round {round}");
         let watch = cluster.count(&writer.namespace, OURS, &value, count * OBJECTS);
-        writer.commit(&value)?;
+        let commit = writer.commit(&value)?;
+        let fetched = hub.fetched(&name, commit);
         let begin = Instant::now();
         hub.annotate(&name).await?;
+        let fetched = tokio::spawn(async move { fetched.await.map(|()| begin.elapsed()) });
         tokio::time::timeout(PATIENCE, watch).await.context("objects did not come")??;
         ours.push(begin.elapsed());
+        fetches.push(tokio::time::timeout(PATIENCE, fetched).await.context("it was not fetched")???);
         settle(hub, &name, count).await?;
         bare.push(cluster.bare_loop(&writer.namespace, count, &value).await?);
     }
     println!("of the last of them, from dispatch to result: {}", last_reconciliation(hub, &name).await?);
-    let (ours, bare) = (Figures::of(ours), Figures::of(bare));
+    let stored: Vec<Duration> =
+        ours.iter().zip(&fetches).map(|(all, fetch)| all.saturating_sub(*fetch)).collect();
+    let [ours, fetches, stored, bare] = [ours, fetches, stored, bare].map(Figures::of);
+    let ratio = |of: &Figures| of.median.as_secs_f64() / bare.median.as_secs_f64();
     println!(
-        "{count} Kustomizations of {OBJECTS} objects: push to applied {ours}; bare loop {bare}; ratio {:.2} (medians)",
-        ours.median.as_secs_f64() / bare.median.as_secs_f64()
+        "{count} Kustomizations of {OBJECTS} objects: push to applied {ours}, of which the fetch {fetches}; bare loop {bare}; \
+         ratio {:.2}, from the commit stored {:.2} (medians); first install {} ms from the last object written",
+        ratio(&ours),
+        ratio(&stored),
+        first.as_millis()
     );
     Ok(())
 }
@@ -96,7 +108,8 @@ struct Writer {
 }
 
 impl Writer {
-    fn commit(&mut self, value: &str) -> Result<()> {
+    /// Gives the commit's id.
+    fn commit(&mut self, value: &str) -> Result<String> {
         let mut commit = Commit::new();
         for index in 0..self.count {
             let objects: Vec<String> = (0..OBJECTS)
@@ -106,8 +119,7 @@ impl Writer {
                 .collect();
             commit = commit.file(&format!("k{index}/objects.yaml"), objects.join("\n---\n"));
         }
-        self.repository.commit("main", value, &commit)?;
-        Ok(())
+        self.repository.commit("main", value, &commit)
     }
 }
 
@@ -280,30 +292,47 @@ impl Api {
         value: &str,
         wanted: usize,
     ) -> impl Future<Output = Result<()>> + use<> {
-        let request = self.request(
-            reqwest::Method::GET,
-            &format!("/api/v1/namespaces/{namespace}/configmaps?watch=true&timeoutSeconds=300"),
-        );
         let (prefix, value) = (format!("{prefix}-"), value.to_owned());
+        let mut seen = HashSet::new();
+        self.watch(&format!("/api/v1/namespaces/{namespace}/configmaps"), move |object| {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            if object["data"]["value"] == value && name.starts_with(&prefix) {
+                seen.insert(name.to_owned());
+            }
+            seen.len() >= wanted
+        })
+    }
+
+    /// Resolves once the hub has an artifact of this commit.
+    fn fetched(&self, name: &str, commit: String) -> impl Future<Output = Result<()>> + use<> {
+        let name = name.to_owned();
+        self.watch(SOURCES, move |source| {
+            let revision = source["status"]["artifact"]["revision"].as_str().unwrap_or_default();
+            source["metadata"]["name"] == name && revision.ends_with(&commit)
+        })
+    }
+
+    /// Resolves once an object of a collection has come of which `is_last` says so.
+    fn watch<F>(&self, path: &str, mut is_last: F) -> impl Future<Output = Result<()>> + use<F>
+    where
+        F: FnMut(&Value) -> bool + Send + 'static,
+    {
+        let request = self.request(reqwest::Method::GET, &format!("{path}?watch=true&timeoutSeconds=300"));
         // Begun at once: the watch is open before what it is to see begins.
         let task = tokio::spawn(async move {
             let mut lines = request.send().await?.error_for_status()?.bytes_stream();
-            let (mut buffer, mut seen) = (Vec::new(), HashSet::new());
+            let mut buffer = Vec::new();
             while let Some(chunk) = lines.next().await {
                 buffer.extend_from_slice(&chunk?);
                 while let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
                     let line: Vec<u8> = buffer.drain(..=end).collect();
                     let event: Value = serde_json::from_slice(&line)?;
-                    let name = event["object"]["metadata"]["name"].as_str().unwrap_or_default();
-                    if event["object"]["data"]["value"] == value && name.starts_with(&prefix) {
-                        seen.insert(name.to_owned());
+                    if is_last(&event["object"]) {
+                        return Ok(());
                     }
                 }
-                if seen.len() >= wanted {
-                    return Ok(());
-                }
             }
-            bail!("the watch ended with {} of {wanted}", seen.len())
+            bail!("the watch ended before its time")
         });
         async move { task.await? }
     }

@@ -16,23 +16,31 @@ const COUNT: usize = 16;
 /// Statements of one reconciliation: from the source's fetch, which all share, until nothing is due any more. What is on a timer comes
 /// as often as the machine is slow, and is not in it, nor is what is `GROUPED`. Whoever needs more says why here; who needs less
 /// lowers it.
-const MOST_STATEMENTS: f64 = 48.0;
+const MOST_STATEMENTS: f64 = 33.0;
 /// How statements begin that serve all who wait for them at once: how many there are depends on what happens to come together.
-const GROUPED: [&str; 7] = [
+const GROUPED: [&str; 14] = [
     "SELECT pg_notify(",
     "SELECT h.last_version, h.compacted, e.*",
     "UPDATE reconciliation SET sent_in",
     "SELECT DISTINCT s.session FROM reconciliation",
-    "UPDATE agent_order SET sent_in",
     "SELECT session = $2, EXISTS (SELECT FROM resting",
     "WITH RECURSIVE usual",
+    // What passes gather.
+    "SELECT place, uid, api_group",
+    "SELECT uid, api_group, kind, namespace, name, generation, resource_version, created_at, deletion_timestamp, object, sealed FROM resource WHERE uid = ANY",
+    "SELECT newest.* FROM",
+    "SELECT asked.applier, owned.*",
+    "SELECT asked.applier, asked.cluster, owned.*",
+    "SELECT cluster_uid, session, replica, agent_version",
+    "WITH RECURSIVE up AS ( SELECT place",
+    "SELECT inputs, why, since, until FROM set_aside",
 ];
-/// Of these, together: about as many as there would be if nothing came together, one to two of each.
-const MOST_GROUPED: f64 = 12.0;
+/// Of these, together: not twice as many as were seen where much came together. Without that there are some twenty.
+const MOST_GROUPED: f64 = 16.0;
 /// How long statements are counted while nothing happens: what is on a timer of some seconds is in it.
 const IDLE: Duration = Duration::from_secs(20);
 /// Of the statements, the explicit transactions.
-const MOST_TRANSACTIONS: f64 = 5.0;
+const MOST_TRANSACTIONS: f64 = 3.0;
 /// Requests to the apiserver of one reconciliation of one object that changed, by what they do. The object is not read: the dry-run's answer
 /// tells enough. The cluster's policy is, and whether the agent is paused. Besides the object, what is kept for a restart is written: taken
 /// back before, and put there afterwards. Reconciliations share both as they happen to come together.
@@ -96,7 +104,7 @@ async fn a_reconciliation_takes_so_many_statements() -> Result<()> {
     ensure!(transactions <= MOST_TRANSACTIONS, "{transactions} transactions for each:\n{listed}");
     // It counts what it is about.
     ensure!(
-        transactions >= 2.0
+        transactions >= 1.5
             && GROUPED.iter().all(|begin| counted.keys().any(|query| query.starts_with(begin)))
             && listed.contains("INSERT INTO reconciliation"),
         "it did not count:\n{listed}"

@@ -84,6 +84,8 @@ pub struct SessionStanding {
     pub is_current: bool,
     /// There are [appliers that rest](crate::delivery::Delivery::take_resting) of which its agent was not told yet.
     pub has_resting: bool,
+    /// There is an [order](super::Agents::take_order) of which its agent was not told yet.
+    pub has_order: bool,
 }
 
 impl Session {
@@ -269,15 +271,16 @@ impl Sessions {
         Ok(self.store.is_newest_session(session.cluster, session.id).await?)
     }
 
-    /// Whether this is still the cluster's session, and whether its agent was not told of some applier that rests yet.
+    /// Whether this is still the cluster's session, and what its agent was not told yet.
     ///
     /// # Errors
     /// Where the database fails.
     pub async fn standing(&self, session: &Session) -> Result<SessionStanding, HubError> {
-        let (is_current, has_resting) = self.store.session_standing(session.cluster, session.id).await?;
+        let (is_current, has_resting, has_order) =
+            self.store.session_standing(session.cluster, session.id).await?;
         // One that corrects nothing by itself need not be told.
         let has_resting = has_resting && session.corrects();
-        Ok(SessionStanding { is_current, has_resting })
+        Ok(SessionStanding { is_current, has_resting, has_order })
     }
 
     /// This replica's sessions that have not been sent all that is open for their clusters.

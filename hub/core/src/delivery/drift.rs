@@ -84,16 +84,19 @@ impl Delivery {
 }
 
 /// After an attempt that applied everything: what it left as it is goes on differing, and nothing else. If more does, the agent says so
-/// again.
+/// again. `drifts` where anything did until then.
 pub(super) async fn settle(
     tx: &mut Tx,
     applier: ApplierUid,
+    drifts: bool,
     changes: &ChangeSet,
     now: Timestamp,
 ) -> Result<bool, HubError> {
     let drifted = changes.iter().filter(|result| result.action == Action::Drifted);
     let drifted: Vec<ObjectRef> = drifted.map(|result| result.object.clone()).collect();
-    tx.settle_drift(applier, &drifted, now).await?;
+    if drifts {
+        tx.settle_drift(applier, &drifted, now).await?;
+    }
     Ok(drifted.is_empty())
 }
 

@@ -176,7 +176,7 @@ impl Delivery {
 
     /// Objects of kinds that go to the hub, and that it owns on the cluster: those stay there.
     async fn stays(&self, seen: &SeenApplier, cluster: ClusterUid) -> Result<BTreeSet<String>, HubError> {
-        let owned = self.store.inventory_of_groups(seen.situation.uid, cluster, &served_groups()).await?;
+        let owned = self.store.inventory_of_children(seen.situation.uid, cluster).await?;
         let default = seen.standing.default_namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
         Ok(owned.iter().flat_map(|object| placing::inventory_keys(object, default)).collect())
     }
@@ -293,12 +293,4 @@ fn given_of(need: Need, fact: &ReadObject) -> Result<Given, HubError> {
         None => ABSENT.to_owned(),
     };
     Ok(Given { need, found, identity })
-}
-
-/// The API groups of kinds of which a build's objects go to the hub.
-fn served_groups() -> Vec<&'static str> {
-    let mut groups: Vec<&str> =
-        roadstead_api::KINDS.iter().filter(|kind| kind.id.is_child()).map(|kind| kind.group()).collect();
-    groups.dedup();
-    groups
 }

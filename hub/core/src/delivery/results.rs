@@ -169,6 +169,9 @@ impl Delivery {
         key: &DispatchKey,
         objects: &[ObjectRef],
     ) -> Result<Vec<(ObjectRef, ApplierRef)>, HubError> {
+        if self.store.is_announced(key, session.cluster, session.id, objects).await? {
+            return Ok(Vec::new());
+        }
         for _ in 1..ANNOUNCE_TRIES {
             match self.try_announce(session, key, objects).await {
                 Err(HubError::Store(error)) if error.is_unique_violation() => {}
@@ -305,7 +308,7 @@ impl Delivery {
         let recorded = Outcome { message, ..outcome.clone() };
         let closed =
             tx.finish_reconciliation(key.applier, key.attempt, session.cluster, &recorded, now).await?;
-        let Some(Closed { change_set, wanted, .. }) = closed else { return Ok(()) };
+        let Some(Closed { change_set, wanted, drifts, .. }) = closed else { return Ok(()) };
         if let Some(held) = &held {
             tx.hold_deletion(key.applier, held, now).await?;
         }
@@ -324,7 +327,7 @@ impl Delivery {
         let succeeded = result.failure.is_none();
         let is_settled = succeeded
             && inputs.kind == AttemptKind::Apply
-            && drift::settle(&mut tx, key.applier, &result.change_set, now).await?;
+            && drift::settle(&mut tx, key.applier, drifts, &result.change_set, now).await?;
         let only_read = succeeded && inputs.kind == AttemptKind::Read;
         let mut passed = None;
         write_status(&mut tx, &mut stored, applier.spec.suspend, now, |status, _| {
