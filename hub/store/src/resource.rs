@@ -129,6 +129,10 @@ const NAMED: &str = "api_group = $1 AND kind = $2 AND namespace = $3 AND name = 
 const COLUMNS: &str = "uid, api_group, kind, namespace, name, generation, resource_version, created_at, \
                        deletion_timestamp, object, sealed";
 
+/// Holds objects that are to be changed. Rows of other tables that refer to one may come meanwhile: who writes these need not wait for
+/// whoever changes its status, and the other way round. Removing an object waits for both.
+const HOLD: &str = " FOR NO KEY UPDATE";
+
 /// The objects of these rows by what they were asked for.
 fn read_each<Q: Eq + Hash>(
     rows: &[PgRow],
@@ -383,7 +387,7 @@ impl Tx {
         namespace: &str,
         name: &str,
     ) -> Result<Option<Stored>, StoreError> {
-        let row = self.select(kind, namespace, name, "FOR UPDATE").await?;
+        let row = self.select(kind, namespace, name, HOLD).await?;
         self.loaded(row.as_ref())
     }
 
@@ -448,7 +452,7 @@ impl Tx {
     /// # Errors
     /// Where the database or the key fails.
     pub async fn get_by_uid(&mut self, uid: ResourceUid) -> Result<Option<Stored>, StoreError> {
-        let sql = format!("SELECT {COLUMNS} FROM resource WHERE uid = $1 FOR UPDATE");
+        let sql = format!("SELECT {COLUMNS} FROM resource WHERE uid = $1{HOLD}");
         let row = sqlx::query(sqlx::AssertSqlSafe(sql))
             .bind(uid.0)
             .fetch_optional(self.written_if_waiting(uid).await?)
@@ -471,7 +475,7 @@ impl Tx {
     /// # Errors
     /// Where the database or the key fails.
     pub async fn list_locked(&mut self, kind: KindId, namespace: &str) -> Result<Vec<Stored>, StoreError> {
-        self.listed(kind, namespace, " FOR UPDATE").await
+        self.listed(kind, namespace, HOLD).await
     }
 
     async fn listed(
