@@ -175,6 +175,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION", default_value = "6h", value_parser = positive)]
     pub(crate) give_up_notifications: Duration,
 
+    /// After which time without an event of an object that failed, as a Flux in a cluster reported, its incident ends, and says that nothing
+    /// was heard since: longer than the longest retry interval there, such as 24h
+    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = positive)]
+    pub(crate) relayed_failure_timeout: Duration,
+
     /// How many reconciliations of each Kustomization are kept, of those that have ended; 4 to 100
     #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u16).range(4..=100))]
     pub(crate) keep_reconciliations: u16,

@@ -197,6 +197,7 @@ async fn serve(
         kept_attempts: args.kept_attempts(),
         kept_artifacts: args.kept_artifacts(),
         give_up_notifications: args.give_up_notifications,
+        relayed_failure_timeout: args.relayed_failure_timeout,
         audit_retention: (args.audit_retention > 0).then(|| DAY * args.audit_retention),
     };
     options.check_issuers().map_err(anyhow::Error::msg)?;

@@ -7,7 +7,7 @@ use roadstead_api::rules::{MAX_PATTERN, MAX_PATTERN_BYTES, MAX_PATTERNS};
 use roadstead_api::{AlertSpec, CrossNamespaceObjectReference, KindId, LabelSelector};
 use roadstead_go_regex::{PatternError, compile};
 
-use crate::event::{Event, Level};
+use crate::event::{Event, Involved, Level};
 
 /// The namespace or name that stands for all.
 const ALL: &str = "*";
@@ -33,6 +33,29 @@ pub struct Labels<'a> {
     pub namespace: Option<&'a BTreeMap<String, String>>,
     /// Of the Cluster that it is about; none where it is about none.
     pub cluster: Option<&'a BTreeMap<String, String>>,
+}
+
+/// An object that Alerts may listen to.
+#[derive(Debug, Clone, Copy)]
+pub struct Listened<'a> {
+    /// Its kind's group.
+    pub group: &'a str,
+    /// Its kind.
+    pub kind: &'a str,
+    /// Its namespace.
+    pub namespace: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// The Cluster whose Flux tells of it; none of what is the hub's own.
+    pub relayed_from: Option<&'a str>,
+}
+
+impl<'a> Listened<'a> {
+    fn of(event: &'a Event) -> Self {
+        let Involved { api_version, kind, namespace, name, .. } = &event.involved_object;
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        Self { group, kind, namespace, name, relayed_from: event.relayed_from.as_deref() }
+    }
 }
 
 /// Says which events an Alert is for.
@@ -67,7 +90,9 @@ impl<'a> Selector<'a> {
         if spec.suspend || spec.is_for_errors() && event.severity != Level::Error {
             return Vec::new();
         }
-        let of_source = |source: &&CrossNamespaceObjectReference| self.is_of(source, event, labels);
+        let object = Listened::of(event);
+        let of_source =
+            |source: &&CrossNamespaceObjectReference| is_of(source, self.namespace, object, labels);
         let found: Vec<_> = spec.event_sources.iter().filter(of_source).collect();
         if found.is_empty() || !self.lets_through(&event.message) {
             return Vec::new();
@@ -75,35 +100,44 @@ impl<'a> Selector<'a> {
         found
     }
 
-    fn is_of(&self, source: &CrossNamespaceObjectReference, event: &Event, labels: Labels<'_>) -> bool {
-        let selected = |selector: &Option<LabelSelector>, labels: Option<&BTreeMap<String, String>>| {
-            selector.as_ref().is_none_or(|selector| labels.is_some_and(|labels| selector.selects(labels)))
-        };
-        let object = &event.involved_object;
-        let namespace = source.namespace.as_deref().unwrap_or(self.namespace);
-        // As Flux has it, a source's version says nothing; a group that is another one's does.
-        let group = object.api_version.split_once('/').map_or("", |(group, _)| group);
-        let is_of_place = match (&source.cluster, &event.relayed_from) {
-            (None, None) => KindId::parse(group, &object.kind).is_some(),
-            // Of kinds that the hub does not have, too.
-            (Some(wanted), Some(cluster)) => {
-                (wanted == ALL || wanted == cluster) && source.kind.group() == group
-            }
-            _ => false,
-        };
-        is_of_place
-            && source.kind.as_str() == object.kind
-            && (namespace == ALL || namespace == object.namespace)
-            && (source.name == ALL || source.name == object.name)
-            && source.match_labels.iter().all(|(key, value)| labels.object.get(key) == Some(value))
-            && selected(&source.namespace_selector, labels.namespace)
-            && selected(&source.cluster_selector, labels.cluster)
-    }
-
     fn lets_through(&self, message: &str) -> bool {
         let matches = |patterns: &[Regex]| patterns.iter().any(|pattern| pattern.is_match(message));
         (self.inclusion.is_empty() || matches(&self.inclusion)) && !matches(&self.exclusion)
     }
+}
+
+/// Whether any source of an Alert in `namespace` chooses an object with these labels, whatever there is to tell of it.
+#[must_use]
+pub fn listens_to(spec: &AlertSpec, namespace: &str, object: Listened<'_>, labels: Labels<'_>) -> bool {
+    spec.event_sources.iter().any(|source| is_of(source, namespace, object, labels))
+}
+
+fn is_of(
+    source: &CrossNamespaceObjectReference,
+    own_namespace: &str,
+    object: Listened<'_>,
+    labels: Labels<'_>,
+) -> bool {
+    let selected = |selector: &Option<LabelSelector>, labels: Option<&BTreeMap<String, String>>| {
+        selector.as_ref().is_none_or(|selector| labels.is_some_and(|labels| selector.selects(labels)))
+    };
+    let namespace = source.namespace.as_deref().unwrap_or(own_namespace);
+    // As Flux has it, a source's version says nothing; a group that is another one's does.
+    let is_of_place = match (&source.cluster, object.relayed_from) {
+        (None, None) => KindId::parse(object.group, object.kind).is_some(),
+        // Of kinds that the hub does not have, too.
+        (Some(wanted), Some(cluster)) => {
+            (wanted == ALL || wanted == cluster) && source.kind.group() == object.group
+        }
+        _ => false,
+    };
+    is_of_place
+        && source.kind.as_str() == object.kind
+        && (namespace == ALL || namespace == object.namespace)
+        && (source.name == ALL || source.name == object.name)
+        && source.match_labels.iter().all(|(key, value)| labels.object.get(key) == Some(value))
+        && selected(&source.namespace_selector, labels.namespace)
+        && selected(&source.cluster_selector, labels.cluster)
 }
 
 fn compiled(field: &'static str, patterns: &[String]) -> Result<Vec<Regex>, BadPattern> {

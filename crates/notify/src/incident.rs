@@ -66,6 +66,8 @@ pub struct Incident {
     pub failed: u64,
     /// Objects that do not fail for this cause any more, but for another one.
     pub elsewhere: u64,
+    /// Objects that count as over although nobody said that they are well.
+    pub lapsed: Lapsed,
     /// The clusters of those that fail now.
     pub failing_clusters: u64,
     /// Those of all that failed.
@@ -76,6 +78,48 @@ pub struct Incident {
     pub names: Vec<String>,
     /// When the last one was well again; none while one fails.
     pub well_since: Option<Timestamp>,
+}
+
+/// Objects of an incident that count as over although nobody said that they are well.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Lapsed {
+    /// They were deleted, or their Clusters.
+    pub gone: u64,
+    /// The Alert is not for them any more.
+    pub left: u64,
+    /// They are suspended.
+    pub suspended: u64,
+    /// They are on clusters, and nothing was heard of them for long.
+    pub unheard: u64,
+    /// None of these was heard of since then.
+    pub unheard_since: Option<Timestamp>,
+}
+
+impl Lapsed {
+    /// What people are told of them.
+    fn told(&self) -> Vec<String> {
+        let objects =
+            |count: u64| if count == 1 { "1 object".to_owned() } else { format!("{count} objects") };
+        let told = |count: u64, words: [&str; 2]| {
+            let [before, after] = words;
+            (count > 0).then(|| format!("{before}{}{after}", objects(count)))
+        };
+        let is = |count: u64| if count == 1 { "is" } else { "are" };
+        let deleted = match self.gone {
+            1 => " was deleted, or its Cluster was",
+            _ => " were deleted, or their Clusters were",
+        };
+        let since = self.unheard_since.map(|since| format!(" since {since:.0}")).unwrap_or_default();
+        [
+            told(self.gone, ["", deleted]),
+            told(self.suspended, ["", &format!(" {} suspended", is(self.suspended))]),
+            told(self.left, ["the Alert is no longer for ", ""]),
+            told(self.unheard, ["nothing was heard of ", &format!("{since}, which may fail still")]),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
 }
 
 /// What a message says of its incident.
@@ -213,11 +257,18 @@ impl Incident {
         let cause = self.first.message.trim();
         if stage == Stage::Resolved {
             let end = self.well_since.unwrap_or(now).duration_since(self.opened_at);
-            let what = if self.elsewhere > 0 { "Over" } else { "Resolved" };
-            let other = if self.elsewhere > 0 { ": what failed now fails for another cause" } else { "" };
+            let mut why = self.lapsed.told();
+            if self.elsewhere > 0 {
+                why.insert(0, "what failed now fails for another cause".to_owned());
+            }
+            // Only what is well is resolved.
+            let (what, why) = match why.as_slice() {
+                [] => ("Resolved", String::new()),
+                some => ("Over", format!(": {}", some.join("; "))),
+            };
             let whom = self.extent(self.failed, self.clusters);
             let first_line = cause.lines().next().unwrap_or_default();
-            return format!("{what} after {}{other}. It failed {whom}.\n{first_line}", lasting(end));
+            return format!("{what} after {}{why}. It failed {whom}.\n{first_line}", lasting(end));
         }
         let whom = self.extent(self.failing, self.failing_clusters);
         let head = match stage {
@@ -307,6 +358,7 @@ mod tests {
             failing: 1,
             failed: 1,
             elsewhere: 0,
+            lapsed: Lapsed::default(),
             failing_clusters: 1,
             clusters: 1,
             of_clusters: None,
@@ -362,6 +414,9 @@ mod tests {
         };
         let over = Incident { failing: 0, failing_clusters: 0, well_since: Some(at(750)), ..many.clone() };
         let moved = Incident { elsewhere: 1, ..over.clone() };
+        let gone = Incident { lapsed: Lapsed { gone: 1, ..Lapsed::default() }, ..over.clone() };
+        let lapsed = Lapsed { gone: 2, left: 3, suspended: 1, unheard: 4, unheard_since: Some(at(600)) };
+        let lapsed = Incident { lapsed, ..moved.clone() };
         let text = |incident: &Incident, stage: Stage| incident.told(stage, &PACE, at(3_700)).message;
         let all = [
             text(&one, Stage::Opened),
@@ -371,6 +426,8 @@ mod tests {
             text(&sources, Stage::Opened),
             text(&over, Stage::Resolved),
             text(&moved, Stage::Resolved),
+            text(&gone, Stage::Resolved),
+            text(&lapsed, Stage::Resolved),
         ];
         insta::assert_snapshot!(all.join("\n---\n"));
     }

@@ -46,6 +46,8 @@ pub struct Summary {
     pub failed: u64,
     /// Objects that were well again.
     pub recovered: u64,
+    /// Objects that count as over although nobody said that they are well.
+    pub lapsed: u64,
     /// Differences from what was applied.
     pub drifted: u64,
     /// Other news.
@@ -116,7 +118,7 @@ impl Summary {
     }
 
     fn is_quiet(&self) -> bool {
-        self.failed + self.recovered + self.drifted + self.others == 0
+        self.failed + self.recovered + self.lapsed + self.drifted + self.others == 0
     }
 
     fn counted(&self) -> String {
@@ -128,6 +130,12 @@ impl Summary {
         let counts = [
             many(self.failed, "failure", "failures"),
             many(self.recovered, "recovery", "recoveries"),
+            // It is not known of them that they are well.
+            many(
+                self.lapsed,
+                "object deleted, suspended or not heard of any more",
+                "objects deleted, suspended or not heard of any more",
+            ),
             many(self.drifted, "drift", "drifts"),
             many(self.others, "other event", "other events"),
         ];
@@ -154,6 +162,7 @@ mod tests {
             since: "2026-11-27T08:00:00Z".parse().unwrap(),
             failed: 12,
             recovered: 1,
+            lapsed: 0,
             drifted: 0,
             others: 30,
             failing: 25,
@@ -187,6 +196,9 @@ mod tests {
              - Kustomization/apps/web on edge-1: build failed\n- GitRepository/apps/web: refused\n- and 23 more"
         );
         let quiet = Summary { failed: 0, recovered: 0, others: 0, failing: 1, ..summary() };
+        let lapsed = Summary { lapsed: 2, ..quiet.clone() };
+        let lapsed = told(&lapsed, &SumOf::Digest);
+        assert!(lapsed.contains("\n2 objects deleted, suspended or not heard of any more\n"), "{lapsed}");
         let quiet = told(&quiet, &SumOf::Digest);
         assert!(
             quiet.starts_with("Nothing new since the last digest\nNo events\nStill failing: 1\n"),

@@ -125,6 +125,8 @@ pub struct HubOptions {
     pub kept_artifacts: KeptArtifacts,
     /// For how long it is tried to send an event that an Alert is for.
     pub give_up_notifications: Duration,
+    /// After so long without an event of it, an object that failed by a cluster's Flux counts as failing no more.
+    pub relayed_failure_timeout: Duration,
     /// Whether profiles of the process can be made.
     pub profiling: bool,
 }
@@ -220,6 +222,7 @@ impl Default for HubOptions {
             kept_attempts: KeptAttempts::default(),
             kept_artifacts: KeptArtifacts::default(),
             give_up_notifications: Duration::from_secs(6 * 3600),
+            relayed_failure_timeout: Duration::from_secs(24 * 3600),
             profiling: false,
         }
     }

@@ -100,6 +100,11 @@ impl Notifier {
         forward::forward(&self.objects, address).await
     }
 
+    /// What a cluster's Flux told to fail, and that was not heard of since then, counts as failing no more.
+    fn heard_since(&self, now: Timestamp) -> Timestamp {
+        now.checked_sub(self.options.relayed_failure_timeout).unwrap_or(Timestamp::MIN)
+    }
+
     /// Locks an object again for its status, unless its spec is another one by now.
     async fn again(tx: &mut Tx, seen: &Stored) -> Result<Option<Stored>, StoreError> {
         let stored = tx.get_by_uid(seen.uid).await?;

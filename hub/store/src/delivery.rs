@@ -199,8 +199,9 @@ impl Store {
                                   concat_ws('/', event ->> 'relayedFrom', event #>> '{{involvedObject,namespace}}') AS namespace,
                                   event #>> '{{involvedObject,name}}' AS name, event ->> 'severity' = 'error' AS fails
                            FROM ended WHERE $2 = 'sent' AND event ->> 'reason' NOT IN ('Progressing', 'DependencyNotReady')),
-                  failing AS (INSERT INTO alert_failing SELECT alert, kind, namespace, name FROM told WHERE fails
-                              ON CONFLICT DO NOTHING)
+                  failing AS (INSERT INTO alert_failing (alert, kind, namespace, name, told_at)
+                              SELECT alert, kind, namespace, name, $5 FROM told WHERE fails
+                              ON CONFLICT (alert, kind, namespace, name) DO UPDATE SET told_at = excluded.told_at)
              DELETE FROM alert_failing USING told
              WHERE NOT told.fails AND alert_failing.alert = told.alert AND alert_failing.kind = told.kind
                AND alert_failing.namespace = told.namespace AND alert_failing.name = told.name",
@@ -358,10 +359,12 @@ impl Store {
             "DELETE FROM alert_failing AS failing
              WHERE NOT EXISTS (SELECT FROM resource WHERE resource.kind = failing.kind
                                AND resource.namespace = failing.namespace AND resource.name = failing.name)
-               -- What a cluster's Flux told of is there as long as its Cluster is.
+               -- What a cluster's Flux told of is there as long as its Cluster is, and fails as long as it tells that again and again.
                AND NOT EXISTS (SELECT FROM resource WHERE strpos(failing.namespace, '/') > 0 AND resource.kind = 'Cluster'
-                               AND resource.namespace = '' AND resource.name = split_part(failing.namespace, '/', 1))",
+                               AND resource.namespace = '' AND resource.name = split_part(failing.namespace, '/', 1)
+                               AND failing.told_at >= $1)",
         )
+        .bind(to_sql(before))
         .execute(&self.pool)
         .await
         .map_err(StoreError::query("forget failures of objects that are gone"))?;

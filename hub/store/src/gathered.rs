@@ -97,6 +97,8 @@ pub struct Gathered {
     pub failed: i64,
     /// Objects that were well again.
     pub recovered: i64,
+    /// Objects that count as over although nobody said that they are well: as of [`crate::Lapsed`].
+    pub lapsed: i64,
     /// Differences from what was applied.
     pub drifted: i64,
     /// Other news.
@@ -112,6 +114,7 @@ struct SumRow {
     since: Option<Moment>,
     failed: i64,
     recovered: i64,
+    lapsed: i64,
     drifted: i64,
     others: i64,
     failing: i64,
@@ -195,12 +198,14 @@ impl Tx {
     /// Where the database refuses.
     pub async fn listening(&mut self, alerts: &[ResourceUid]) -> Result<Vec<ResourceUid>, StoreError> {
         let uids: Vec<_> = alerts.iter().map(|alert| alert.0).collect();
-        let found: Vec<uuid::Uuid> =
-            sqlx::query_scalar("SELECT DISTINCT alert FROM alert_source WHERE alert = ANY($1) ORDER BY 1")
-                .bind(uids)
-                .fetch_all(self.written().await?)
-                .await
-                .map_err(StoreError::query("look which Alerts listen"))?;
+        let found: Vec<uuid::Uuid> = sqlx::query_scalar(
+            "SELECT alert FROM alert_source WHERE alert = ANY($1)
+             UNION SELECT alert FROM alert_relayed_source WHERE alert = ANY($1) ORDER BY 1",
+        )
+        .bind(uids)
+        .fetch_all(self.written().await?)
+        .await
+        .map_err(StoreError::query("look which Alerts listen"))?;
         Ok(found.into_iter().map(ResourceUid).collect())
     }
 
@@ -236,11 +241,12 @@ impl Tx {
                                SELECT $1, $12, 1 FROM room WHERE NOT is_there
                                ON CONFLICT (alert) DO UPDATE SET count = delivery_left_out.count + 1)
              INSERT INTO gathered (alert, silence, api_group, kind, namespace, name, condition, cluster, labels, news, event,
-                                   fails, failed, since)
-             SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, true, 1, $12 FROM room WHERE is_there
+                                   fails, failed, since, heard_at)
+             SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, true, 1, $12, $12 FROM room WHERE is_there
              ON CONFLICT (alert, silence, kind, namespace, name)
              DO UPDATE SET condition = excluded.condition, cluster = excluded.cluster, labels = excluded.labels,
-                           news = excluded.news, event = excluded.event, fails = true, failed = gathered.failed + 1",
+                           news = excluded.news, event = excluded.event, fails = true, failed = gathered.failed + 1,
+                           heard_at = excluded.heard_at",
         )
         .bind(alert.0)
         .bind(silence)
@@ -324,14 +330,15 @@ impl Tx {
         sqlx::query(
             "WITH moved AS (DELETE FROM gathered WHERE alert = $1 AND silence = $2 RETURNING *)
              INSERT INTO gathered (alert, silence, api_group, kind, namespace, name, condition, cluster, labels, news, event, fails,
-                                   failed, recovered, drifted, others, since)
+                                   failed, recovered, lapsed, drifted, others, since, heard_at)
              SELECT alert, '', api_group, kind, namespace, name, condition, cluster, labels, news, event, fails,
-                    failed, recovered, drifted, others, since FROM moved
+                    failed, recovered, lapsed, drifted, others, since, heard_at FROM moved
              ON CONFLICT (alert, silence, kind, namespace, name)
              DO UPDATE SET condition = excluded.condition, cluster = excluded.cluster, labels = excluded.labels,
                            news = excluded.news, event = excluded.event, fails = excluded.fails,
                            failed = gathered.failed + excluded.failed, recovered = gathered.recovered + excluded.recovered,
-                           drifted = gathered.drifted + excluded.drifted, others = gathered.others + excluded.others,
+                           lapsed = gathered.lapsed + excluded.lapsed, drifted = gathered.drifted + excluded.drifted,
+                           others = gathered.others + excluded.others, heard_at = excluded.heard_at,
                            since = least(gathered.since, excluded.since)",
         )
         .bind(alert.0)
@@ -351,19 +358,22 @@ impl Tx {
         &mut self,
         alerts: &[ResourceUid],
         silence: &str,
+        heard_since: Timestamp,
     ) -> Result<Option<Gathered>, StoreError> {
         let what = "sum up what was gathered";
         let uids: Vec<_> = alerts.iter().map(|alert| alert.0).collect();
-        self.settle_gathered(&uids, silence).await?;
+        self.settle_gathered(&uids, silence, heard_since).await?;
         let row: SumRow = sqlx::query_as(
             // Several Alerts may have heard of the same of an object.
-            "SELECT min(since) FILTER (WHERE failed + recovered + drifted + others > 0) AS since,
+            "SELECT min(since) FILTER (WHERE failed + recovered + lapsed + drifted + others > 0) AS since,
                     coalesce(sum(failed), 0)::bigint AS failed, coalesce(sum(recovered), 0)::bigint AS recovered,
+                    coalesce(sum(lapsed), 0)::bigint AS lapsed,
                     coalesce(sum(drifted), 0)::bigint AS drifted, coalesce(sum(others), 0)::bigint AS others,
                     count(*) FILTER (WHERE fails) AS failing
              FROM (SELECT min(since) AS since, bool_or(fails) AS fails,
                           CASE WHEN kind = '' THEN sum(failed) ELSE max(failed) END AS failed,
                           CASE WHEN kind = '' THEN sum(recovered) ELSE max(recovered) END AS recovered,
+                          CASE WHEN bool_or(fails) THEN 0 ELSE max(lapsed) END AS lapsed,
                           CASE WHEN kind = '' THEN sum(drifted) ELSE max(drifted) END AS drifted,
                           CASE WHEN kind = '' THEN sum(others) ELSE max(others) END AS others
                    FROM gathered WHERE alert = ANY($1) AND silence = $2 GROUP BY kind, namespace, name) AS object",
@@ -387,7 +397,8 @@ impl Tx {
         .map_err(StoreError::query(what))?;
         for statement in [
             "DELETE FROM gathered WHERE alert = ANY($1) AND silence = $2 AND NOT fails",
-            "UPDATE gathered SET failed = 0, recovered = 0, drifted = 0, others = 0 WHERE alert = ANY($1) AND silence = $2",
+            "UPDATE gathered SET failed = 0, recovered = 0, lapsed = 0, drifted = 0, others = 0
+             WHERE alert = ANY($1) AND silence = $2",
         ] {
             sqlx::query(statement)
                 .bind(&uids)
@@ -404,6 +415,7 @@ impl Tx {
             since: since.unwrap_or(Timestamp::UNIX_EPOCH),
             failed: row.failed,
             recovered: row.recovered,
+            lapsed: row.lapsed,
             drifted: row.drifted,
             others: row.others,
             failing: row.failing,
@@ -411,15 +423,25 @@ impl Tx {
         }))
     }
 
-    /// Notes which objects fail no more by how they are now: news says so, but an Alert need not hear of it.
-    async fn settle_gathered(&mut self, alerts: &[uuid::Uuid], silence: &str) -> Result<(), StoreError> {
+    /// Notes which objects fail no more by how they are now, as [`Tx::settle_members`] does: news says so, but an Alert need not hear of it.
+    async fn settle_gathered(
+        &mut self,
+        alerts: &[uuid::Uuid],
+        silence: &str,
+        heard_since: Timestamp,
+    ) -> Result<(), StoreError> {
         sqlx::query(
-            "UPDATE gathered SET fails = false, recovered = recovered + 1
-             WHERE alert = ANY($1) AND silence = $2 AND fails
-               AND NOT still_fails(alert, api_group, kind, namespace, name, condition)",
+            "WITH ends AS (SELECT alert, kind, namespace, name,
+                                  failure_over(alert, api_group, kind, namespace, name, condition, heard_at, $3::timestamptz) AS why
+                           FROM gathered WHERE alert = ANY($1) AND silence = $2 AND fails)
+             UPDATE gathered SET fails = false, recovered = recovered + (ends.why = 'well')::int, lapsed = lapsed + (ends.why <> 'well')::int
+             FROM ends
+             WHERE ends.why IS NOT NULL AND gathered.silence = $2 AND gathered.alert = ends.alert AND gathered.kind = ends.kind
+               AND gathered.namespace = ends.namespace AND gathered.name = ends.name",
         )
         .bind(alerts)
         .bind(silence)
+        .bind(to_sql(heard_since))
         .execute(self.written().await?)
         .await
         .map_err(StoreError::query("look which objects fail no more"))?;

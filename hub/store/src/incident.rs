@@ -1,6 +1,4 @@
-//! Incidents: which objects fail for one cause, what was told of that, and when it is looked at again.
-
-use std::collections::BTreeMap;
+//! Incidents: failures with one cause, what was told of them, and when they are looked at again.
 
 use jiff::Timestamp;
 use roadstead_model::{IncidentFilter, ResourceUid, Visible};
@@ -58,18 +56,28 @@ pub struct Member<'a> {
     pub cluster: Option<&'a str>,
 }
 
-/// An object that fails in an incident.
-#[derive(Debug, Clone)]
-pub struct FailingMember {
-    /// Its kind, namespace and name.
-    pub object: (String, String, String),
-    /// The cluster that it is about, if it is about one.
-    pub cluster: Option<String>,
-    /// Its labels.
-    pub labels: BTreeMap<String, String>,
+/// Objects of an incident that count as over although nobody said that they are well.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Lapsed {
+    /// They were deleted, or their Clusters.
+    pub gone: i64,
+    /// The Alert does not listen to them any more.
+    pub left: i64,
+    /// They are suspended.
+    pub suspended: i64,
+    /// They are on clusters, and nothing was heard of them for long.
+    pub unheard: i64,
+    /// None of these was heard of since then.
+    pub unheard_since: Option<Timestamp>,
 }
 
-type FailingRow = (String, String, String, Option<String>, Value);
+impl Lapsed {
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> i64 {
+        self.gone + self.left + self.suspended + self.unheard
+    }
+}
 
 /// What is known of an incident.
 #[derive(Debug, Clone)]
@@ -92,6 +100,8 @@ pub struct OpenIncident {
     pub failed: i64,
     /// Objects that fail for another cause by now.
     pub elsewhere: i64,
+    /// Objects that count as over although nobody said that they are well.
+    pub lapsed: Lapsed,
     /// The clusters of those that fail.
     pub failing_clusters: i64,
     /// The clusters of all.
@@ -133,6 +143,11 @@ struct Row {
     failing: i64,
     failed: i64,
     elsewhere: i64,
+    gone: i64,
+    left_alone: i64,
+    suspended: i64,
+    unheard: i64,
+    unheard_since: Option<Moment>,
     failing_clusters: i64,
     clusters: i64,
     names: Vec<String>,
@@ -151,6 +166,13 @@ impl Row {
             failing: self.failing,
             failed: self.failed,
             elsewhere: self.elsewhere,
+            lapsed: Lapsed {
+                gone: self.gone,
+                left: self.left_alone,
+                suspended: self.suspended,
+                unheard: self.unheard,
+                unheard_since: moment(self.unheard_since)?,
+            },
             failing_clusters: self.failing_clusters,
             clusters: self.clusters,
             names: self.names,
@@ -160,11 +182,14 @@ impl Row {
 
 /// What is counted of an incident, and who is named of it.
 const COUNTED: &str = "id, first, opened_at, told_at, told, well_since, member.failing, member.failed, member.elsewhere,
-    member.failing_clusters, member.clusters,
+    member.gone, member.left_alone, member.suspended, member.unheard, member.unheard_since, member.failing_clusters, member.clusters,
     ARRAY(SELECT DISTINCT coalesce(cluster, namespace || '/' || name) FROM incident_member
           WHERE incident = chosen.id AND (fails OR chosen.well_since IS NOT NULL) ORDER BY 1 LIMIT $1) AS names";
 const MEMBERS: &str = "LATERAL (SELECT count(*) FILTER (WHERE fails) AS failing, count(*) AS failed,
-        count(*) FILTER (WHERE elsewhere) AS elsewhere, count(DISTINCT cluster) FILTER (WHERE fails) AS failing_clusters,
+        count(*) FILTER (WHERE elsewhere) AS elsewhere, count(*) FILTER (WHERE lapsed = 'gone') AS gone,
+        count(*) FILTER (WHERE lapsed = 'left') AS left_alone, count(*) FILTER (WHERE lapsed = 'suspended') AS suspended,
+        count(*) FILTER (WHERE lapsed = 'unheard') AS unheard, max(heard_at) FILTER (WHERE lapsed = 'unheard') AS unheard_since,
+        count(DISTINCT cluster) FILTER (WHERE fails) AS failing_clusters,
         count(DISTINCT cluster) AS clusters
     FROM incident_member WHERE incident = chosen.id) AS member";
 
@@ -298,11 +323,11 @@ impl Tx {
                                AND (SELECT count(*) FROM incident WHERE alert = $1 AND ended_at IS NULL) < $9
                              RETURNING id),
                   joined AS (SELECT id FROM known UNION ALL SELECT id FROM opened),
-                  member AS (INSERT INTO incident_member (incident, api_group, kind, namespace, name, condition, cluster, fails)
-                             SELECT id, $11, $5, $6, $7, $12, $8, true FROM joined
+                  member AS (INSERT INTO incident_member (incident, api_group, kind, namespace, name, condition, cluster, fails, heard_at)
+                             SELECT id, $11, $5, $6, $7, $12, $8, true, $4 FROM joined
                              ON CONFLICT (incident, kind, namespace, name)
-                             DO UPDATE SET fails = true, elsewhere = false, condition = excluded.condition,
-                                           cluster = excluded.cluster),
+                             DO UPDATE SET fails = true, elsewhere = false, lapsed = NULL, condition = excluded.condition,
+                                           cluster = excluded.cluster, heard_at = excluded.heard_at),
                   left_out AS (INSERT INTO delivery_left_out (alert, since, count)
                                SELECT $1, $4, 1 WHERE NOT EXISTS (SELECT FROM joined)
                                ON CONFLICT (alert) DO UPDATE SET count = delivery_left_out.count + 1)
@@ -324,88 +349,6 @@ impl Tx {
         .await
         .map_err(StoreError::query("note a failure with its incident"))?;
         Ok(joined)
-    }
-
-    /// Notes that an object's condition is met; true where it failed in any way, which is then looked at again.
-    ///
-    /// # Errors
-    /// Where the database refuses.
-    pub async fn recover(
-        &mut self,
-        alert: ResourceUid,
-        member: Member<'_>,
-        now: Timestamp,
-    ) -> Result<bool, StoreError> {
-        self.recover_except(alert, None, member, now).await
-    }
-
-    async fn recover_except(
-        &mut self,
-        alert: ResourceUid,
-        cause: Option<&[u8; 32]>,
-        member: Member<'_>,
-        now: Timestamp,
-    ) -> Result<bool, StoreError> {
-        let recovered: bool = sqlx::query_scalar(
-            "WITH concerned AS (SELECT incident, condition = $7 AS is_of_condition FROM incident_member
-                                JOIN incident ON incident.id = incident_member.incident
-                                WHERE incident.alert = $1 AND ended_at IS NULL
-                                  AND ($2::bytea IS NULL OR incident.cause <> $2)
-                                  AND (fails OR elsewhere AND $2::bytea IS NULL)
-                                  AND kind = $3 AND namespace = $4 AND name = $5),
-                  recovered AS (UPDATE incident_member SET fails = false, elsewhere = $2::bytea IS NOT NULL FROM concerned
-                                WHERE incident_member.incident = concerned.incident AND is_of_condition
-                                  AND kind = $3 AND namespace = $4 AND name = $5),
-                  looked_at AS (UPDATE incident SET look_at = $6, well_since = CASE WHEN EXISTS (
-                                        SELECT FROM incident_member AS other WHERE other.incident = incident.id AND other.fails
-                                          AND ((other.kind, other.namespace, other.name) <> ($3, $4, $5) OR NOT is_of_condition))
-                                    THEN NULL ELSE coalesce(well_since, $6::timestamptz) END
-                                FROM concerned WHERE id = concerned.incident)
-             SELECT EXISTS (SELECT FROM concerned)",
-        )
-        .bind(alert.0)
-        .bind(cause.map(<[u8; 32]>::as_slice))
-        .bind(member.kind)
-        .bind(member.namespace)
-        .bind(member.name)
-        .bind(to_sql(now))
-        .bind(member.condition)
-        .fetch_one(self.written().await?)
-        .await
-        .map_err(StoreError::query("note that an object is well again"))?;
-        Ok(recovered)
-    }
-
-    /// Notes of the objects in an Alert's incidents which of them fail no more, by how they are now: those whose condition is met, those that
-    /// are gone, and those that the Alert does not listen to any more. News says so sooner, but not in each case.
-    ///
-    /// # Errors
-    /// Where the database refuses.
-    pub async fn settle_members(&mut self, alert: ResourceUid, now: Timestamp) -> Result<(), StoreError> {
-        let what = "look which objects of incidents fail no more";
-        let changed: Vec<Uuid> = sqlx::query_scalar(
-            "UPDATE incident_member AS member SET fails = false FROM incident
-             WHERE incident.id = member.incident AND incident.alert = $1 AND ended_at IS NULL AND fails
-               AND NOT still_fails($1, member.api_group, member.kind, member.namespace, member.name, member.condition)
-             RETURNING incident",
-        )
-        .bind(alert.0)
-        .fetch_all(self.written().await?)
-        .await
-        .map_err(StoreError::query(what))?;
-        if changed.is_empty() {
-            return Ok(());
-        }
-        sqlx::query(
-            "UPDATE incident SET look_at = $2, well_since = coalesce(well_since, $2) WHERE id = ANY($1)
-               AND NOT EXISTS (SELECT FROM incident_member WHERE incident = incident.id AND fails)",
-        )
-        .bind(changed)
-        .bind(to_sql(now))
-        .execute(self.written().await?)
-        .await
-        .map_err(StoreError::query(what))?;
-        Ok(())
     }
 
     /// The incidents of an Alert that are to be looked at.
@@ -434,100 +377,6 @@ impl Tx {
             .await
             .map_err(StoreError::query(what))?;
         rows.into_iter().map(|row| row.read(what)).collect()
-    }
-
-    /// The objects of an incident that are not in this namespace: kind, namespace and name.
-    ///
-    /// # Errors
-    /// Where the database refuses.
-    pub async fn members_elsewhere(
-        &mut self,
-        incident: IncidentId,
-        namespace: &str,
-    ) -> Result<Vec<(String, String, String)>, StoreError> {
-        sqlx::query_as(
-            "SELECT kind, namespace, name FROM incident_member WHERE incident = $1 AND namespace <> $2 ORDER BY 1, 2, 3",
-        )
-        .bind(incident)
-        .bind(namespace)
-        .fetch_all(self.written().await?)
-        .await
-        .map_err(StoreError::query("read the objects of an incident"))
-    }
-
-    /// Objects that fail in an incident, by kind, namespace and name, from behind that one on.
-    ///
-    /// # Errors
-    /// Where the database refuses.
-    pub async fn failing_members(
-        &mut self,
-        incident: IncidentId,
-        after: Option<&(String, String, String)>,
-        most: i64,
-    ) -> Result<Vec<FailingMember>, StoreError> {
-        let (kind, namespace, name) = after.cloned().unwrap_or_default();
-        let rows: Vec<FailingRow> = sqlx::query_as(
-            "SELECT member.kind, member.namespace, member.name, member.cluster,
-                    coalesce(object #> '{metadata,labels}', '{}')
-             FROM incident_member AS member
-             LEFT JOIN resource ON resource.api_group = member.api_group AND resource.kind = member.kind
-                               AND resource.namespace = member.namespace AND resource.name = member.name
-             WHERE incident = $1 AND fails AND (member.kind, member.namespace, member.name) > ($2, $3, $4)
-             ORDER BY 1, 2, 3 LIMIT $5",
-        )
-        .bind(incident)
-        .bind(kind)
-        .bind(namespace)
-        .bind(name)
-        .bind(most)
-        .fetch_all(self.written().await?)
-        .await
-        .map_err(StoreError::query("read who fails in an incident"))?;
-        let read = |(kind, namespace, name, cluster, labels): FailingRow| FailingMember {
-            object: (kind, namespace, name),
-            cluster,
-            labels: serde_json::from_value(labels).unwrap_or_default(),
-        };
-        Ok(rows.into_iter().map(read).collect())
-    }
-
-    /// Takes an object out of an incident, as if it had never failed, and out of what waits to be told of that.
-    ///
-    /// # Errors
-    /// Where the database refuses.
-    pub async fn forget_member(
-        &mut self,
-        incident: IncidentId,
-        [kind, namespace, name]: [&str; 3],
-        key: &[u8; 32],
-        now: Timestamp,
-    ) -> Result<(), StoreError> {
-        let what = "take an object out of an incident";
-        sqlx::query(
-            "DELETE FROM incident_member WHERE incident = $1 AND kind = $2 AND namespace = $3 AND name = $4",
-        )
-        .bind(incident)
-        .bind(kind)
-        .bind(namespace)
-        .bind(name)
-        .execute(self.written().await?)
-        .await
-        .map_err(StoreError::query(what))?;
-        sqlx::query(
-            "WITH waiting AS (DELETE FROM delivery USING incident
-                              WHERE incident.id = $1 AND delivery.alert = incident.alert AND key = $3 AND state = 'waiting')
-             UPDATE incident SET look_at = $2, told = greatest(told - 1, 0), well_since = CASE
-                 WHEN EXISTS (SELECT FROM incident_member WHERE incident = $1 AND fails) THEN well_since
-                 ELSE coalesce(well_since, $2) END
-             WHERE id = $1",
-        )
-        .bind(incident)
-        .bind(to_sql(now))
-        .bind(key.as_slice())
-        .execute(self.written().await?)
-        .await
-        .map_err(StoreError::query(what))?;
-        Ok(())
     }
 
     /// Forgets an incident; what waits to be told of it is told.
@@ -578,6 +427,20 @@ impl Tx {
         .fetch_one(self.written().await?)
         .await
         .map_err(StoreError::query("count the clusters that an Alert hears of"))
+    }
+
+    /// Has all incidents of an Alert be looked at.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn look_at_all(&mut self, alert: ResourceUid, now: Timestamp) -> Result<(), StoreError> {
+        sqlx::query("UPDATE incident SET look_at = $2 WHERE alert = $1 AND ended_at IS NULL")
+            .bind(alert.0)
+            .bind(to_sql(now))
+            .execute(self.written().await?)
+            .await
+            .map_err(StoreError::query("have incidents be looked at"))?;
+        Ok(())
     }
 
     /// Notes that an incident is looked at again then, and no earlier unless something happens.

@@ -225,7 +225,8 @@ impl Tx {
                             WHERE EXISTS (SELECT FROM alert_relayed_source AS source
                                           WHERE source.kind = told.kind AND source.cluster IN ($1, '*')
                                             AND source.namespace IN (told.namespace, '*') AND source.name IN (told.name, '*')
-                                            AND (told.is_error OR NOT source.only_errors))),
+                                            -- What ends a failure counts: it may be kept for later, and nothing else says how it is.
+                                            AND (told.is_error OR told.condition IS NOT NULL OR NOT source.only_errors))),
                   all_waiting AS (SELECT count(*) AS count FROM (SELECT FROM relayed_news LIMIT $9::bigint) AS waiting),
                   room AS (SELECT greatest(most - (SELECT count(*) FROM (SELECT FROM relayed_news WHERE cluster = $1 LIMIT $8::bigint) AS own), 0)
                                   AS places
@@ -269,7 +270,7 @@ impl Tx {
                           WHERE source.kind = taken.event #>> '{involvedObject,kind}' AND source.cluster IN (taken.cluster, '*')
                             AND source.namespace IN (taken.event #>> '{involvedObject,namespace}', '*')
                             AND source.name IN (taken.event #>> '{involvedObject,name}', '*')
-                            AND (taken.event ->> 'severity' = 'error' OR NOT source.only_errors))
+                            AND (taken.event ->> 'severity' = 'error' OR taken.condition IS NOT NULL OR NOT source.only_errors))
              FROM taken ORDER BY id",
         )
         .bind(most)

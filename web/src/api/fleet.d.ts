@@ -822,6 +822,12 @@ export interface components {
             failingClusters: number;
             /** @description Its id, which messages of it have. */
             id: string;
+            /**
+             * Format: int64
+             * @description Objects of these that count as over although nobody said that they are well: they were deleted or suspended, or were not heard of any
+             *     more, or the Alert is not for them any more.
+             */
+            lapsed: number;
             /** @description What it said. */
             message: string;
             /** @description The first twenty of those that fail, or failed if none does: the names of clusters, or `NAMESPACE/NAME` of what is on none. */

@@ -85,6 +85,11 @@ function Incidents({ filter, clear }: { filter: IncidentFilter; clear: () => voi
   );
 }
 
+/** Only what is well is resolved. */
+function endOf({ lapsed }: IncidentItem): string {
+  return lapsed > 0 ? 'Over' : 'Resolved';
+}
+
 function Incident({ incident }: { incident: IncidentItem }): ReactNode {
   const { alert, object, reason, message, opened, told, ended, names } = incident;
   const isOver = ended != null;
@@ -96,7 +101,7 @@ function Incident({ incident }: { incident: IncidentItem }): ReactNode {
     <li>
       <div className="condition-head">
         <span>
-          <Status state={isOver ? 'ok' : 'failing'} word={isOver ? 'Resolved' : reason} />{' '}
+          <Status state={isOver ? 'ok' : 'failing'} word={isOver ? endOf(incident) : reason} />{' '}
           {isOver ? 'It failed' : 'Fails'} {extent(objects, clusters)}
         </span>
         <span className="dim">

@@ -547,11 +547,13 @@ describe('alerts', () => {
     told: '2026-08-07T10:00:30Z',
     failing: 74,
     failed: 80,
+    lapsed: 0,
     failingClusters: 37,
     clusters: 40,
     names: ['edge-1', 'edge-2'],
   };
   const over = { ...incident, id: 'two', ended: '2026-08-07T11:00:00Z', failing: 0, failingClusters: 0 };
+  const unheard = { ...over, id: 'three', lapsed: 2 };
   const delivery = {
     id: 7,
     alert,
@@ -568,17 +570,18 @@ describe('alerts', () => {
 
   test('show incidents with how far they go, and what did not arrive', async () => {
     hub({
-      '/fleet/v1/incidents': { items: [incident, over] },
+      '/fleet/v1/incidents': { items: [incident, over, unheard] },
       '/fleet/v1/deliveries': { items: [delivery] },
       '/fleet/v1/silences': { items: [] },
     });
     show('/alerts');
-    const [goes, ended] = within(await screen.findByRole('list', { name: 'Incidents' })).getAllByRole(
+    const [goes, ended, lapsed] = within(await screen.findByRole('list', { name: 'Incidents' })).getAllByRole(
       'listitem',
     );
     expect(goes?.textContent).toContain('Fails on 37 clusters (74 objects)');
     expect(goes?.textContent).toContain('edge-1, edge-2 and 35 more');
-    expect(ended?.textContent).toContain('It failed on 40 clusters (80 objects)');
+    expect(ended?.textContent).toContain('Resolved It failed on 40 clusters (80 objects)');
+    expect(lapsed?.textContent).toContain('Over It failed on 40 clusters (80 objects)');
     const messages = within(await screen.findByRole('list', { name: 'Messages' }));
     expect(messages.getByText('it answered HTTP 403')).toBeVisible();
     expect(messages.getByText('Fails on 37 of 100 clusters for one cause.')).toBeVisible();

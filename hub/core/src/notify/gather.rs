@@ -252,8 +252,8 @@ impl Notifier {
                 }
                 continue;
             }
-            if let Some(sum) = tx.sum_up(&[alert.uid], &name).await?
-                && sum.failed + sum.recovered + sum.drifted + sum.others > 0
+            if let Some(sum) = tx.sum_up(&[alert.uid], &name, self.heard_since(now)).await?
+                && sum.failed + sum.recovered + sum.lapsed + sum.drifted + sum.others > 0
             {
                 let of = if is_digest { SumOf::Digest } else { self.silence(alert, &name).await? };
                 let about = if is_digest { &spec.provider_ref.name } else { &name };
@@ -334,7 +334,7 @@ impl Notifier {
             for one in &alerts {
                 tx.hold_incidents(*one).await?;
             }
-            if let Some(sum) = tx.sum_up(&alerts, "").await? {
+            if let Some(sum) = tx.sum_up(&alerts, "", self.heard_since(now)).await? {
                 self.add_summary(&mut tx, alert, sum, &SumOf::Digest, &provider.name, now).await?;
             }
             tx.digest_told(provider.uid, now).await?;
@@ -367,6 +367,7 @@ impl Notifier {
             since: sum.since,
             failed: count(sum.failed),
             recovered: count(sum.recovered),
+            lapsed: count(sum.lapsed),
             drifted: count(sum.drifted),
             others: count(sum.others),
             failing: count(sum.failing),

@@ -7,14 +7,15 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use roadstead_api::{AlertGroup, AlertSpec, SilencedObject};
-use roadstead_hub_store::{IncidentId, Member, OpenIncident, Stored, Tx};
+use roadstead_api::{AlertGroup, AlertSpec, CrossNamespaceObjectReference, SilencedObject};
+use roadstead_hub_store::{FailingMember, IncidentId, Member, MemberKey, OpenIncident, Stored, Tx};
 use roadstead_model::{Digest, ResourceUid};
-use roadstead_notify::{Cause, Event, Incident, Involved, Pace, Stage, Step};
+use roadstead_notify::{Cause, Event, Incident, Involved, Lapsed, Listened, Pace, Stage, Step, listens_to};
 use serde_json::json;
 
 use crate::HubError;
 use crate::notify::gather::{Gathering, in_force};
+use crate::notify::selected::Selected;
 use crate::notify::{LOGGER, Notifier};
 
 /// Incidents that are looked at in one unit of work: each has an event of 30 KiB at most, held three times, and there are 16 passes at once, which
@@ -36,7 +37,7 @@ impl<'a> Heard<'a> {
     pub(super) fn of(event: &'a Event, cluster: Option<&'a str>, condition: &'a str) -> Self {
         let namespace = event.involved_object.namespace.as_str();
         let place = match &event.relayed_from {
-            Some(cluster) => Cow::Owned(format!("{cluster}/{namespace}")),
+            Some(cluster) => Cow::Owned(place_in(cluster, namespace)),
             None => Cow::Borrowed(namespace),
         };
         Self { event, cluster, condition, place }
@@ -80,20 +81,27 @@ pub(super) fn of_place(place: &str) -> (Option<&str>, &str) {
     place.split_once('/').map_or((None, place), |(cluster, namespace)| (Some(cluster), namespace))
 }
 
-/// An object of another namespace: kind, namespace and name.
-type Elsewhere = (String, String, String);
+/// Where an object of a cluster's Flux is.
+pub(super) fn place_in(cluster: &str, namespace: &str) -> String {
+    format!("{cluster}/{namespace}")
+}
 
 /// A pass over the incidents of an Alert.
 struct Pass<'a> {
     alert: &'a Stored,
+    spec: &'a AlertSpec,
     pace: Pace,
+    /// Whether sources choose by labels, which only this pass knows.
+    selects: bool,
+    /// Whether the Alert's spec is another one than at the last pass.
+    is_changed: bool,
     /// Whether it can be said of how many clusters an incident is on so many: not where sources are chosen by labels, or in other
     /// namespaces.
     counts_clusters: bool,
     /// Of which objects of other namespaces the Alert may hear, as far as that was asked.
-    may: BTreeMap<Elsewhere, bool>,
+    may: BTreeMap<MemberKey, bool>,
     /// Those of which it is to be asked.
-    unknown: BTreeSet<Elsewhere>,
+    unknown: BTreeSet<MemberKey>,
 }
 
 impl Notifier {
@@ -104,24 +112,16 @@ impl Notifier {
         spec: &AlertSpec,
         group: &AlertGroup,
     ) -> Result<Option<Timestamp>, HubError> {
-        let is_own =
-            |namespace: &Option<String>| namespace.as_ref().is_none_or(|one| *one == alert.namespace);
-        let counts = |source: &roadstead_api::CrossNamespaceObjectReference| {
-            let of_own = source.cluster.is_none() && is_own(&source.namespace);
-            source.match_labels.is_empty() && source.cluster_selector.is_none() && of_own
-        };
-        let mut pass = Pass {
-            alert,
-            pace: Pace::from(group),
-            counts_clusters: spec.event_sources.iter().all(counts),
-            may: BTreeMap::new(),
-            unknown: BTreeSet::new(),
-        };
+        let mut pass = Pass::over(alert, spec, group);
+        let mut is_first = true;
         loop {
             let now = self.clock.now();
             let mut tx = self.store.begin().await?;
             tx.hold_incidents(alert.uid).await?;
-            tx.settle_members(alert.uid, now).await?;
+            tx.settle_members(alert.uid, self.heard_since(now), now).await?;
+            if std::mem::take(&mut is_first) && pass.selects && pass.is_changed {
+                tx.look_at_all(alert.uid, now).await?;
+            }
             let due = tx.due_incidents(alert.uid, now, BATCH).await?;
             let mut is_done = i64::try_from(due.len()).is_ok_and(|count| count < BATCH);
             let in_force = in_force(&mut tx, &alert.namespace, now).await?;
@@ -165,7 +165,30 @@ impl Notifier {
     }
 }
 
-impl Pass<'_> {
+impl<'a> Pass<'a> {
+    fn over(alert: &'a Stored, spec: &'a AlertSpec, group: &AlertGroup) -> Self {
+        let is_own =
+            |namespace: &Option<String>| namespace.as_ref().is_none_or(|one| *one == alert.namespace);
+        let counts = |source: &CrossNamespaceObjectReference| {
+            let of_own = source.cluster.is_none() && is_own(&source.namespace);
+            source.match_labels.is_empty() && source.cluster_selector.is_none() && of_own
+        };
+        let selects = |source: &CrossNamespaceObjectReference| {
+            let by_place = source.namespace_selector.is_some() || source.cluster_selector.is_some();
+            by_place || !source.match_labels.is_empty()
+        };
+        Self {
+            alert,
+            spec,
+            pace: Pace::from(group),
+            selects: spec.event_sources.iter().any(selects),
+            is_changed: alert.object["status"]["observedGeneration"] != alert.generation,
+            counts_clusters: spec.event_sources.iter().all(counts),
+            may: BTreeMap::new(),
+            unknown: BTreeSet::new(),
+        }
+    }
+
     /// Does what is due for an incident; false where it is to be looked at once more in this pass.
     async fn look(
         &mut self,
@@ -179,13 +202,16 @@ impl Pass<'_> {
             tx.forget_incident(id, &key(id)).await?;
             return Ok(true);
         };
-        if let Step::Wait(until) = incident.next(&self.pace, now) {
+        let step = incident.next(&self.pace, now);
+        let tells = matches!(step, Step::Tell(_));
+        if self.selects && (tells || self.is_changed) && self.leave(tx, id, now).await? {
+            return Ok(false);
+        }
+        if let Step::Wait(until) = step {
             tx.look_again(id, until).await?;
             return Ok(true);
         }
-        if matches!(incident.next(&self.pace, now), Step::Tell(_))
-            && let Some(until) = silenced(tx, id, gathering).await?
-        {
+        if tells && let Some(until) = silenced(tx, id, gathering).await? {
             tx.look_again(id, until).await?;
             return Ok(true);
         }
@@ -198,6 +224,33 @@ impl Pass<'_> {
         }
         self.step(tx, id, &incident, now).await?;
         Ok(true)
+    }
+
+    /// Takes those for failing no more whom no source chooses any more by how labels are now: true where there are any.
+    async fn leave(&self, tx: &mut Tx, id: IncidentId, now: Timestamp) -> Result<bool, HubError> {
+        let (mut has_left, mut after) = (false, None);
+        loop {
+            let members = tx.failing_members(id, after.as_ref(), MEMBERS).await?;
+            let about =
+                members.iter().map(|member| (of_place(&member.object.1).1, member.cluster.as_deref()));
+            let selected = Selected::read(tx, self.spec, about).await?;
+            let has_gone = |member: &&FailingMember| {
+                let (kind, place, name) = &member.object;
+                let (relayed_from, namespace) = of_place(place);
+                let object = Listened { group: &member.group, kind, namespace, name, relayed_from };
+                let labels = selected.labels(&member.labels, namespace, member.cluster.as_deref());
+                !listens_to(self.spec, &self.alert.namespace, object, labels)
+            };
+            let left: Vec<_> = members.iter().filter(has_gone).map(|member| member.object.clone()).collect();
+            if !left.is_empty() {
+                tx.leave_members(id, &left, now).await?;
+                has_left = true;
+            }
+            match members.into_iter().next_back() {
+                Some(last) => after = Some(last.object),
+                None => return Ok(has_left),
+            }
+        }
     }
 
     /// Whether an Alert may still be told of all that an incident names: leave may have been withdrawn. What it may not hear of is taken out, and
@@ -307,6 +360,13 @@ fn read(open: OpenIncident) -> Option<Incident> {
         failing: count(open.failing),
         failed: count(open.failed),
         elsewhere: count(open.elsewhere),
+        lapsed: Lapsed {
+            gone: count(open.lapsed.gone),
+            left: count(open.lapsed.left),
+            suspended: count(open.lapsed.suspended),
+            unheard: count(open.lapsed.unheard),
+            unheard_since: open.lapsed.unheard_since,
+        },
         failing_clusters: count(open.failing_clusters),
         clusters: count(open.clusters),
         of_clusters: None,

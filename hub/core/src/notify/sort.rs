@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_api::{Alert, AlertSpec, KindId};
-use roadstead_hub_store::{NewDelivery, Stored, Tx, WaitingNews};
+use roadstead_hub_store::{MemberKey, NewDelivery, Stored, Tx, WaitingNews};
 use roadstead_model::{Queue, ResourceUid};
-use roadstead_notify::{Event, QUALIFIED, Selector, makes_statuses};
+use roadstead_notify::{Event, Involved, QUALIFIED, Selector, makes_statuses};
 use serde_json::json;
 
 use crate::HubError;
 use crate::notify::gather::{Gathering, InForce, ToGather, about, in_force};
-use crate::notify::incidents::{Heard, of_place};
+use crate::notify::incidents::{Heard, of_place, place_in};
 use crate::notify::selected::Selected;
 use crate::notify::{LOGGER, Notifier};
 
@@ -137,6 +137,10 @@ impl Notifier {
         let gathering = Gathering::of(tx, &alert, digest, in_force).await?;
         if groups || !gathering.is_idle() {
             tx.hold_incidents(uid).await?;
+            // Of what a cluster's Flux tells, this says that it is still there, whatever becomes of it here.
+            let relayed =
+                heard.iter().filter_map(|index| batch.events[*index].as_ref()).filter_map(place_of_relayed);
+            tx.hear_of(uid, &relayed.collect::<Vec<_>>(), batch.now).await?;
         }
         let about = heard.iter().filter_map(|index| {
             let namespace = batch.events[*index].as_ref()?.involved_object.namespace.as_str();
@@ -255,6 +259,13 @@ impl Notifier {
         let about = Stored::new(kind, namespace, name, self.clock.now(), json!({}));
         Ok(self.access.may_use(alert, &about).await?.is_ok())
     }
+}
+
+/// The object of an event that a cluster's Flux told, as incidents know it.
+fn place_of_relayed(event: &Event) -> Option<MemberKey> {
+    let cluster = event.relayed_from.as_deref()?;
+    let Involved { kind, namespace, name, .. } = &event.involved_object;
+    Some((kind.clone(), place_in(cluster, namespace), name.clone()))
 }
 
 /// An event as an Alert tells it.

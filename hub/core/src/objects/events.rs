@@ -15,7 +15,7 @@ use roadstead_notify::{Event as Told, Involved, Level};
 
 use crate::HubError;
 use crate::identity::{Identity, audit};
-use crate::objects::conditions::{READY, ready, shortened};
+use crate::objects::conditions::{READY, SUSPENDED, find, ready, shortened};
 use crate::objects::{Objects, managers};
 
 /// The type of Events that want attention.
@@ -49,7 +49,7 @@ pub(crate) async fn on_ready(
     let Some(is) = ready(after) else { return Ok(false) };
     let same = ready(before)
         .is_some_and(|was| (&was.status, &was.reason, &was.message) == (&is.status, &is.reason, &is.message));
-    if same || is.reason == Reason::Progressing.as_str() {
+    if same && !fails_once_resumed(before, after) || is.reason == Reason::Progressing.as_str() {
         return Ok(false);
     }
     // As in Flux: whoever waits for others is not what is wrong.
@@ -58,6 +58,13 @@ pub(crate) async fn on_ready(
     // What nobody knows neither fails nor is over.
     let condition = Some(READY).filter(|_| is.status != ConditionStatus::Unknown);
     note_condition(tx, about, condition, (type_, &is.reason, &is.message), now).await
+}
+
+/// Whether an object that was suspended was tried again, and fails as before: Alerts took its failure to be over meanwhile.
+fn fails_once_resumed(before: &[Condition], after: &[Condition]) -> bool {
+    let (Some(was), Some(is)) = (ready(before), ready(after)) else { return false };
+    let resumed = find(before, SUSPENDED).is_some() && find(after, SUSPENDED).is_none();
+    resumed && is.status == ConditionStatus::False && is.observed_generation != was.observed_generation
 }
 
 /// Whether an object of this kind waits for another one where its Ready has this reason.

@@ -42,6 +42,9 @@ pub struct IncidentItem {
     pub failing: i64,
     /// Objects that fail, or failed.
     pub failed: i64,
+    /// Objects of these that count as over although nobody said that they are well: they were deleted or suspended, or were not heard of any
+    /// more, or the Alert is not for them any more.
+    pub lapsed: i64,
     /// Clusters of those that fail.
     pub failing_clusters: i64,
     /// Clusters of all of them.
@@ -75,6 +78,7 @@ impl From<FleetIncident> for IncidentItem {
             ended: listed.ended_at.map(Time),
             failing: incident.failing,
             failed: incident.failed,
+            lapsed: incident.lapsed.count(),
             failing_clusters: incident.failing_clusters,
             clusters: incident.clusters,
             names: incident.names,

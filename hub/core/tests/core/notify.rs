@@ -4,6 +4,7 @@
 
 mod bus;
 mod clouds;
+mod ends;
 mod forward;
 mod git;
 mod incidents;

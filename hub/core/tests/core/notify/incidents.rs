@@ -135,7 +135,8 @@ async fn other_causes_are_other_incidents_and_an_object_has_one_at_a_time() -> R
         .await?;
     grouped.0.at(330).await?;
     let told = grouped.0.at(340).await?;
-    ensure!(told.len() == 5 && told[4].starts_with("Resolved after "), "{told:?}");
+    let over = "Over after 5m30s: 3 objects were deleted, or their Clusters were. It failed on 3 clusters.";
+    ensure!(told.len() == 5 && told[4].starts_with(over), "{told:?}");
     Ok(())
 }
 

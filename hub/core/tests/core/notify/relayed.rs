@@ -18,7 +18,7 @@ use super::{Alerted, alert, count, happens, pass, provider};
 use crate::support::FLEET;
 
 /// A Cluster, and a session of its agent.
-async fn session(alerted: &Alerted, name: &str, spec: Value) -> Result<Session> {
+pub(super) async fn session(alerted: &Alerted, name: &str, spec: Value) -> Result<Session> {
     let site = &alerted.site;
     let cluster =
         json!({ "apiVersion": FLEET, "kind": "Cluster", "metadata": { "name": name }, "spec": spec });
@@ -47,7 +47,7 @@ async fn begin(alerted: &Alerted, identity: &AgentIdentity, kube_system_uid: Str
     Ok(alerted.hub.sessions.begin(identity, &greeting).await?.session)
 }
 
-fn event(name: &str, message: &str, is_error: bool) -> RelayedEvent {
+pub(super) fn event(name: &str, message: &str, is_error: bool) -> RelayedEvent {
     let text = |text: &str| text.to_owned();
     let reason = if is_error { "BuildFailed" } else { "ReconciliationSucceeded" };
     RelayedEvent {
@@ -69,7 +69,7 @@ fn event(name: &str, message: &str, is_error: bool) -> RelayedEvent {
     }
 }
 
-fn of_clusters(cluster: &str) -> Value {
+pub(super) fn of_clusters(cluster: &str) -> Value {
     json!({ "kind": "Kustomization", "name": "*", "cluster": cluster })
 }
 
@@ -343,7 +343,8 @@ async fn one_cause_on_many_clusters_is_one_incident_that_ends() -> Result<()> {
         .await?;
     alerted.at(41).await?;
     let told = alerted.at(80).await?;
-    ensure!(told.last().is_some_and(|last| last.starts_with("Resolved after ")), "{told:?}");
+    let over = "Over after 40s: 1 object was deleted, or its Cluster was. It failed on 4 clusters.";
+    ensure!(told.last().is_some_and(|last| last.starts_with(over)), "{told:?}");
     let open = count(site, "SELECT count(*) FROM incident WHERE ended_at IS NULL").await?;
     ensure!(open == 0, "{open} are open");
     Ok(())
