@@ -266,6 +266,10 @@ pub struct CrossNamespaceObjectReference {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub cluster: Option<String>,
+    /// Beside cluster: such events also become commit statuses and comments, where the Provider makes those. Without it they do not, since
+    /// only the cluster says of which commit and request they are. Not beside spec.group.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub statuses_and_comments: bool,
     /// Namespace of the referent; `*` for all. Defaults to the object's own. Those of other namespaces need the writer's right to get them,
     /// or a ReferenceGrant.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -18,6 +18,9 @@ pub const OWN_PREFIX: &str = "event.toolkit.fluxcd.io/";
 /// notification-controller.
 pub const QUALIFIED: &str = "fleet.roadstead.dev/qualified-metadata";
 
+/// The annotation of an Alert all of whose sources with `cluster` have `statusesAndComments`.
+pub const STATUSES_AND_COMMENTS: &str = "fleet.roadstead.dev/statuses-and-comments";
+
 /// Something that happened to an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -43,6 +46,9 @@ pub struct Event {
     /// The Cluster whose Flux told it; none of what is the hub's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relayed_from: Option<String>,
+    /// Of what a cluster's Flux told: whether commits' statuses and comments may be made of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub statuses_and_comments: bool,
     /// The incident that it tells of, where the Alert groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incident: Option<IncidentFacts>,

@@ -184,13 +184,28 @@ fn rollout_context(target: &Target, event: &Event, rollout: &RolloutFacts) -> St
     }
 }
 
+/// What tells the status of an object of a cluster's Flux from others of the commit.
+fn relayed_context(target: &Target, event: &Event) -> String {
+    let provider = target.uid.split('-').next().unwrap_or_default();
+    let path = event.unique_path().to_lowercase();
+    let context = format!("{path}/{provider}");
+    match context.chars().count() {
+        0..=CONTEXT => context,
+        // Of long names, each is another one still.
+        _ => format!("{}/{provider}", text::sha1(path.as_bytes())),
+    }
+}
+
 /// What tells a status from others of the commit: what the Provider says, else the object, and which Provider it is. An object
-/// of another namespace than the Provider's is named with it, since there may be one of that name in each.
+/// of another namespace than the Provider's is named with it, since there may be one of that name in each; and one of a cluster's Flux with
+/// the cluster, whatever the Provider says.
 fn context(target: &Target, event: &Event) -> Result<String, Unsendable> {
-    let context = match (&target.status_id, &event.rollout) {
-        (Some(id), _) => id.clone(),
-        (None, Some(rollout)) => rollout_context(target, event, rollout),
-        (None, None) => {
+    let context = match (&target.status_id, &event.rollout, &event.relayed_from) {
+        (Some(id), _, Some(cluster)) => format!("{id}/{cluster}"),
+        (Some(id), ..) => id.clone(),
+        (None, Some(rollout), _) => rollout_context(target, event, rollout),
+        (None, None, Some(_)) => relayed_context(target, event),
+        (None, None, None) => {
             let object = &event.involved_object;
             let provider = target.uid.split('-').next().unwrap_or_default();
             let name = match object.namespace == target.namespace {

@@ -324,6 +324,7 @@ impl RolloutNews<'_> {
             reporting_controller: "roadstead-hub".to_owned(),
             reporting_instance: String::new(),
             relayed_from: None,
+            statuses_and_comments: false,
             incident: None,
             rollout: Some(RolloutFacts { verdict: self.verdict, environment, total, ready, failed }),
         };

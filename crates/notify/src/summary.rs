@@ -99,6 +99,7 @@ impl Summary {
             reporting_controller: "roadstead-hub".to_owned(),
             reporting_instance: String::new(),
             relayed_from: None,
+            statuses_and_comments: false,
             incident: None,
             rollout: None,
         }

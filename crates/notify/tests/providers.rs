@@ -344,6 +344,8 @@ fn what_a_cluster_tells_opens_and_closes_nothing_of_another() {
         assert_eq!(takes(type_, &event), Takes::Always, "{type_:?}");
         event.relayed_from = Some("edge-1".to_owned());
         assert_eq!(takes(type_, &event), Takes::Never, "{type_:?}");
+        event.statuses_and_comments = true;
+        assert_eq!(takes(type_, &event), Takes::Always, "{type_:?}");
     }
 }
 
@@ -486,6 +488,14 @@ fn a_status_is_of_a_commit_and_tells_objects_apart() {
     assert_eq!(context(&target, &elsewhere), "kustomization/other/web/c0ffee00");
     let own = Target { status_id: Some("deploy/prod".to_owned()), ..target.clone() };
     assert_eq!(context(&own, &elsewhere), "deploy/prod");
+    // Of what a cluster tells, the cluster is always a part of it.
+    let mut relayed = Event { relayed_from: Some("edge-1".to_owned()), ..of_commit("error") };
+    assert_eq!(context(&target, &relayed), "edge-1/kustomization/apps/web/c0ffee00");
+    assert_eq!(context(&own, &relayed), "deploy/prod/edge-1");
+    relayed.relayed_from = Some("edge-2".repeat(40));
+    let long = context(&target, &relayed);
+    relayed.relayed_from = Some("edge-3".repeat(40));
+    assert!(long.len() == 40 + "/c0ffee00".len() && context(&target, &relayed) != long, "{long}");
     let long = Target { status_id: Some("x".repeat(256)), ..target };
     assert!(matches!(begin(T::Github, &long, &elsewhere), Err(Unsendable::Event(_))));
 }

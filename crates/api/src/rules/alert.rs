@@ -74,6 +74,20 @@ pub(super) fn check(spec: &Value, verdict: &mut Verdict) {
     let expressions = spec["eventMetadataExprs"].as_object().map_or(0, serde_json::Map::len);
     at_most("spec.eventMetadataExprs", expressions, MAX_EXPRESSIONS, &mut verdict.errors);
     sources(items(&spec["eventSources"]), verdict);
+    for (index, source) in items(&spec["eventSources"]).iter().enumerate() {
+        if source["statusesAndComments"] != true {
+            continue;
+        }
+        let why = match (&source["cluster"], &spec["group"]) {
+            (Value::String(_), Value::Null) => continue,
+            (Value::String(_), _) => {
+                "may not be set beside spec.group: what is grouped is counted by the hub"
+            }
+            _ => "is for sources with cluster: the hub's own objects need no leave",
+        };
+        let field = format!("spec.eventSources[{index}].statusesAndComments");
+        verdict.errors.push(FieldError::forbidden(field, why));
+    }
 }
 
 fn sources(sources: &[Value], verdict: &mut Verdict) {
@@ -232,6 +246,28 @@ mod tests {
         ] {
             let errors = errors(&spec);
             assert!(errors.iter().any(|error| error.starts_with(field)), "{field}: {errors:?}");
+        }
+    }
+
+    #[test]
+    fn only_what_clusters_tell_needs_leave_to_write_statuses() {
+        let source = |more: Value| {
+            let mut source = json!({ "kind": "Kustomization", "name": "*", "statusesAndComments": true });
+            source.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            source
+        };
+        for (source, group, why) in [
+            (source(json!({ "cluster": "*" })), Value::Null, None),
+            (source(json!({ "statusesAndComments": false })), Value::Null, None),
+            (source(json!({})), Value::Null, Some("is for sources with cluster")),
+            (source(json!({ "cluster": "*" })), json!({}), Some("may not be set beside spec.group")),
+        ] {
+            let errors = errors(&json!({ "eventSources": [source], "group": group }));
+            let told = errors.first().is_some_and(|error| {
+                error.starts_with("spec.eventSources[0].statusesAndComments: Forbidden: ")
+                    && why.is_some_and(|why| error.contains(why))
+            });
+            assert_eq!((errors.len(), told), (usize::from(why.is_some()), why.is_some()), "{errors:?}");
         }
     }
 

@@ -110,9 +110,7 @@ impl Thread {
     ) -> Result<Next, Unsendable> {
         let comments: Vec<Comment> = serde_json::from_slice(answer)
             .map_err(|_| Unsendable::Answer("the service's list of comments cannot be read"))?;
-        let object = &event.involved_object;
-        let key = format!("{}/{}/{}/{}", target.uid, object.kind, object.namespace, object.name);
-        let mark = format!("<!-- {} {key} -->", self.marker);
+        let mark = format!("<!-- {} {}/{} -->", self.marker, target.uid, event.unique_path());
         let body = format!("{mark}\n\n{}", post(event));
         let is_own = |comment: &&Comment| {
             comment.user.as_ref().is_some_and(|user| user.id == author) && comment.body.starts_with(&mark)

@@ -228,8 +228,11 @@ pub fn takes(type_: ProviderType, event: &Event) -> Takes {
     let is_under_way = event.reason == PROGRESSING;
     let only = |takes: bool| if takes { Takes::Always } else { Takes::Never };
     match type_ {
-        // Which repository it is of, only its cluster says.
-        _ if event.relayed_from.is_some() && (statuses(type_).is_some() || comments(type_).is_some()) => {
+        // Of which commit and request it is, only its cluster says.
+        _ if event.relayed_from.is_some()
+            && !event.statuses_and_comments
+            && (statuses(type_).is_some() || comments(type_).is_some()) =>
+        {
             Takes::Never
         }
         T::Generic | T::GenericHmac if event.rollout.is_none() => Takes::Always,

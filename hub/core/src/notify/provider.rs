@@ -100,6 +100,7 @@ pub(super) fn sample(now: Timestamp) -> Event {
         reporting_controller: String::new(),
         reporting_instance: String::new(),
         relayed_from: None,
+        statuses_and_comments: false,
         incident: None,
         rollout: None,
     }

@@ -83,6 +83,7 @@ fn told(event: RelayedEvent, cluster: &str, now: &Time) -> Event {
         reporting_controller: event.reporting_controller,
         reporting_instance: event.reporting_instance,
         relayed_from: Some(cluster.to_owned()),
+        statuses_and_comments: false,
         incident: None,
         rollout: None,
     }

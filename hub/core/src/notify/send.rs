@@ -297,6 +297,8 @@ impl Notifier {
         delivery: &Delivery,
         event: Event,
     ) -> Result<Came, HubError> {
+        // It was for whoever decides that it is sent.
+        let event = Event { statuses_and_comments: false, ..event };
         let mut target = way.target.clone();
         target.now = self.clock.now();
         target.is_repeat = delivery.is_repeat;

@@ -1,6 +1,6 @@
 //! Sorts events to the Alerts that they are for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use roadstead_api::{Alert, AlertSpec, KindId};
 use roadstead_hub_store::{MemberKey, NewDelivery, Stored, Tx, WaitingNews};
 use roadstead_model::{Queue, ResourceUid};
-use roadstead_notify::{Event, Involved, QUALIFIED, Selector, makes_statuses};
+use roadstead_notify::{Event, Involved, QUALIFIED, STATUSES_AND_COMMENTS, Selector, makes_statuses};
 use serde_json::json;
 
 use crate::HubError;
@@ -52,8 +52,8 @@ struct To {
     alert: Stored,
     spec: AlertSpec,
     gathering: Gathering,
-    /// Those that it is for.
-    matches: BTreeSet<usize>,
+    /// Those that it is for, and whether a source says that statuses and comments may be made of them.
+    matches: BTreeMap<usize, bool>,
     deliveries: Vec<NewDelivery>,
     changed: bool,
 }
@@ -147,7 +147,7 @@ impl Notifier {
             Some((namespace, batch.news[*index].cluster.as_deref()))
         });
         let selected = Selected::read(tx, &spec, about).await?;
-        let matches = matching(&alert.namespace, &spec, batch, selected, heard.clone()).await;
+        let matches = matching(&alert, &spec, batch, selected, heard.clone()).await;
         let mut to = To { alert, spec, gathering, matches, deliveries: Vec::new(), changed: false };
         for index in heard {
             self.sort_one(tx, &mut to, batch, index, &mut asked.may).await?;
@@ -184,9 +184,13 @@ impl Notifier {
             to.changed = true;
             return Ok(());
         }
-        if !to.matches.contains(&index) || !self.may_hear(&to.alert, event, may).await? {
+        let Some(may_write) = to.matches.get(&index).copied() else { return Ok(()) };
+        if !self.may_hear(&to.alert, event, may).await? {
             return Ok(());
         }
+        let event =
+            &Event { statuses_and_comments: may_write && event.relayed_from.is_some(), ..event.clone() };
+        let of_condition = condition.map(|condition| Heard::of(event, cluster, condition));
         if let Some(place) = to.gathering.keeps(about(event, cluster, &news.labels)) {
             let was_told = place.is_silence
                 && recovery.is_some()
@@ -285,29 +289,30 @@ fn read(news: &WaitingNews) -> Option<Event> {
         .ok()
 }
 
-/// Which of the events an Alert is for. Off the threads that serve others: an Alert's expressions take their time.
+/// Which of the events an Alert is for, and whether a source that chooses one has `statusesAndComments`. Off the threads that serve others: an
+/// Alert's expressions take their time.
 async fn matching(
-    namespace: &str,
+    alert: &Stored,
     spec: &AlertSpec,
     batch: &Batch,
     selected: Selected,
     heard: Vec<usize>,
-) -> BTreeSet<usize> {
-    let (namespace, spec) = (namespace.to_owned(), spec.clone());
+) -> BTreeMap<usize, bool> {
+    let all_may = alert.object["metadata"]["annotations"][STATUSES_AND_COMMENTS] == "true";
+    let (namespace, spec) = (alert.namespace.clone(), spec.clone());
     let (news, events) = (Arc::clone(&batch.news), Arc::clone(&batch.events));
     let matched = tokio::task::spawn_blocking(move || {
         // An Alert whose expressions cannot be used says so in its condition.
-        let Ok(selector) = Selector::new(&spec, &namespace) else { return BTreeSet::new() };
-        let is_for = |index: &usize| {
-            let event = events[*index].as_ref();
-            event.is_some_and(|event| {
-                let WaitingNews { labels, cluster, .. } = &news[*index];
-                let namespace = &event.involved_object.namespace;
-                let labels = selected.labels(labels, namespace, cluster.as_deref());
-                !selector.matching(event, labels).is_empty()
-            })
+        let Ok(selector) = Selector::new(&spec, &namespace) else { return BTreeMap::new() };
+        let is_for = |index: usize| {
+            let event = events[index].as_ref()?;
+            let WaitingNews { labels, cluster, .. } = &news[index];
+            let labels = selected.labels(labels, &event.involved_object.namespace, cluster.as_deref());
+            let sources = selector.matching(event, labels);
+            let may_write = all_may || sources.iter().any(|source| source.statuses_and_comments);
+            (!sources.is_empty()).then_some((index, may_write))
         };
-        heard.into_iter().filter(is_for).collect()
+        heard.into_iter().filter_map(is_for).collect()
     });
     matched.await.unwrap_or_default()
 }

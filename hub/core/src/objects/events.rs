@@ -287,6 +287,7 @@ fn news(about: &Stored, severity: Level, reason: &str, message: &str, now: Times
         reporting_controller: COMPONENT.to_owned(),
         reporting_instance: String::new(),
         relayed_from: None,
+        statuses_and_comments: false,
         incident: None,
         rollout: None,
     };

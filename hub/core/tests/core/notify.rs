@@ -72,8 +72,12 @@ struct Alerted {
 
 impl Alerted {
     async fn new(type_: &str) -> Result<Self> {
+        Self::with(type_, options(false)).await
+    }
+
+    async fn with(type_: &str, options: HubOptions) -> Result<Self> {
         install_crypto();
-        let site = Site::with(options(false)).await?;
+        let site = Site::with(options.clone()).await?;
         let sink = Sink::start().await?;
         site.namespace("apps").await?;
         site.apply(provider("apps", json!({ "type": type_, "address": sink.url, "channel": "room" })))
@@ -81,7 +85,7 @@ impl Alerted {
         site.apply(alert("apps", json!({ "eventSources": [{ "kind": "Kustomization", "name": "*" }] })))
             .await?;
         let clock = Off::new();
-        let hub = Hub::open(site.store.clone(), clock.clone(), options(false)).await?;
+        let hub = Hub::open(site.store.clone(), clock.clone(), options).await?;
         Ok(Self { site, sink, hub, clock })
     }
 

@@ -12,6 +12,7 @@ use roadstead_model::{
     Capabilities, ClusterUid, EventFilter, KubeSystemUid, ObjectRef, RelayedEvent, ResourceUid,
 };
 use roadstead_tests::eventually;
+use roadstead_tests::sink::Answer;
 use serde_json::{Value, json};
 
 use super::{Alerted, alert, count, happens, pass, provider};
@@ -254,20 +255,95 @@ async fn whoever_may_get_them_sees_them_in_the_stream() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
-async fn they_make_no_status_and_no_comment() -> Result<()> {
-    for type_ in ["github", "giteapullrequestcomment", "gitlabmergerequestcomment"] {
-        let alerted = Alerted::new("generic").await?;
-        let site = &alerted.site;
-        let edge = session(&alerted, "edge-1", json!({})).await?;
-        let address = format!("{}/o/r", alerted.sink.url);
-        site.apply(provider("apps", json!({ "type": type_, "address": address }))).await?;
-        site.apply(alert("apps", json!({ "eventSources": [of_clusters("*")] }))).await?;
-        alerted.hub.notify.relay(&edge, vec![event("web", "it fails", true)]).await?;
-        alerted.pass().await?;
-        ensure!(count(site, "SELECT count(*) FROM relayed_news").await? == 0, "{type_}: not sorted");
-        ensure!(alerted.sink.posts().is_empty(), "{type_}: {:?}", alerted.sink.got());
+/// An event of a commit and a pull request.
+fn of_commit(name: &str, is_error: bool) -> RelayedEvent {
+    let mut event = event(name, if is_error { "it fails" } else { "it is well" }, is_error);
+    let revision = format!("main@sha1:{}", "0123456789".repeat(4));
+    event.metadata.insert("kustomize.toolkit.fluxcd.io/revision".to_owned(), revision);
+    if !is_error {
+        event.metadata.insert("kustomize.toolkit.fluxcd.io/commit_status".to_owned(), "update".to_owned());
     }
+    event
+}
+
+#[tokio::test]
+async fn they_make_statuses_and_comments_only_where_a_source_says_so_and_each_cluster_its_own() -> Result<()>
+{
+    let annotation = "fleet.roadstead.dev/statuses-and-comments";
+    for type_ in ["gitea", "giteapullrequestcomment"] {
+        let alerted = Alerted::with("generic", super::options(true)).await?;
+        let site = &alerted.site;
+        let [one, two] =
+            [session(&alerted, "edge-1", json!({})).await?, session(&alerted, "edge-2", json!({})).await?];
+        let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": "apps", "name": "token" },
+            "stringData": { "token": "t0ken" } });
+        site.apply(secret).await?;
+        let address = format!("{}/o/r", alerted.sink.url);
+        let spec = json!({ "type": type_, "address": address, "secretRef": { "name": "token" } });
+        site.apply(provider("apps", spec)).await?;
+        let written = async |name: &str, is_error: bool, is_allowed: bool| {
+            let asked = alerted.sink.got().len();
+            for session in [&one, &two] {
+                // Who asks, what is there already, and what is written.
+                if type_ != "gitea" && is_allowed {
+                    let asks = [r#"{"id":5,"login":"bot"}"#, "[]", "{}"];
+                    alerted.sink.answers(&asks.map(|answer| Answer::Http(200, "", answer)));
+                }
+                alerted.hub.notify.relay(session, vec![of_commit(name, is_error)]).await?;
+                alerted.pass().await?;
+            }
+            let got = alerted.sink.got().split_off(asked);
+            anyhow::Ok(got.into_iter().filter(|(head, _)| head.starts_with("post ")).collect::<Vec<_>>())
+        };
+        let mut allowed = of_clusters("*");
+        site.apply(alert("apps", json!({ "eventSources": [allowed.clone()] }))).await?;
+        ensure!(written("web", true, false).await?.is_empty(), "{type_}: without leave");
+        ensure!(count(site, "SELECT count(*) FROM relayed_news").await? == 0, "{type_}: not sorted");
+        allowed["statusesAndComments"] = true.into();
+        site.apply(alert("apps", json!({ "eventSources": [allowed] }))).await?;
+        let told = written("web", true, true).await?;
+        let id = |body: &Value| match type_ {
+            "gitea" => body["context"].as_str().unwrap_or_default().to_owned(),
+            _ => body["body"].as_str().unwrap_or_default().lines().next().unwrap_or_default().to_owned(),
+        };
+        let ids: Vec<String> = told.iter().map(|(_, body)| id(body)).collect();
+        ensure!(ids.len() == 2 && ids[0] != ids[1], "{type_}: {told:?}");
+        ensure!(ids[0].contains("edge-1/") && ids[1].contains("edge-2/"), "{type_}: {ids:?}");
+        // By the annotation it is the same.
+        let mut annotated = alert("apps", json!({ "eventSources": [of_clusters("*")] }));
+        annotated["metadata"]["annotations"] = json!({ annotation: "true" });
+        site.apply(annotated).await?;
+        ensure!(written("api", true, true).await?.len() == 2, "{type_}: by the annotation");
+        if type_ == "gitea" {
+            let well = written("api", false, true).await?;
+            ensure!(well.len() == 2 && well.iter().all(|(_, body)| body["state"] == "success"), "{well:?}");
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn leave_to_write_statuses_goes_with_what_a_silence_keeps_and_is_no_part_of_what_is_sent() -> Result<()>
+{
+    let alerted = Alerted::new("generic").await?;
+    let site = &alerted.site;
+    let edge = session(&alerted, "edge-1", json!({})).await?;
+    let mut source = of_clusters("*");
+    source["statusesAndComments"] = true.into();
+    site.apply(alert("apps", json!({ "eventSources": [source] }))).await?;
+    let silence = json!({ "apiVersion": FLEET, "kind": "Silence", "metadata": { "namespace": "apps", "name": "s" },
+        "spec": { "reason": "r", "from": "2020-01-01T00:00:00Z", "until": "2100-01-01T00:00:00Z" } });
+    site.apply(silence).await?;
+    alerted.hub.notify.relay(&edge, vec![of_commit("web", true)]).await?;
+    alerted.pass().await?;
+    site.delete(KindId::Silence, "apps", "s").await?;
+    alerted.pass().await?;
+    let allowed = "SELECT count(*) FROM delivery WHERE event -> 'statusesAndComments' = 'true'";
+    ensure!(count(site, allowed).await? == 1, "it was lost");
+    let told =
+        alerted.sink.got().into_iter().map(|(_, body)| body).find(|body| body["relayedFrom"] == "edge-1");
+    let told = told.context("it is told")?;
+    ensure!(told["statusesAndComments"].is_null(), "{told}");
     Ok(())
 }
 
