@@ -1,4 +1,4 @@
--- Failures that end without news of that: what was heard of them last, and why they count as over.
+-- Failures that end without news of that: what was heard of them last, and why they count as over. And deliveries under a clock that is put back.
 
 -- When something was last heard of an object, and why it counts as over although nobody said that it is well: see `failure_over`.
 ALTER TABLE incident_member ADD COLUMN heard_at timestamptz NOT NULL DEFAULT now(), ADD COLUMN lapsed text;
@@ -6,6 +6,9 @@ ALTER TABLE incident_member ADD COLUMN heard_at timestamptz NOT NULL DEFAULT now
 ALTER TABLE gathered ADD COLUMN heard_at timestamptz NOT NULL DEFAULT now(), ADD COLUMN lapsed bigint NOT NULL DEFAULT 0;
 -- When the failure was last told: of what a cluster's Flux tells, nothing else says when to forget it.
 ALTER TABLE alert_failing ADD COLUMN told_at timestamptz NOT NULL DEFAULT now();
+-- When the last attempt ended: where that is to come, the clock was put back, and when the next one is due says nothing.
+ALTER TABLE delivery ADD COLUMN tried_at timestamptz;
+
 -- Why an object that an Alert told of does not fail any more, by how it is now; null while it fails. It is `well`, or it is `gone`, or its Cluster is;
 -- the Alert does not listen to it any more (`left`); it is `suspended`, so that nobody tries it and nobody will tell; or it is on a cluster where
 -- the hub does not see how it is, and nothing was heard of it since then (`unheard`). `still_fails` stays for replicas of the version before.

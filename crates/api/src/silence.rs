@@ -127,10 +127,10 @@ pub struct SilencedObject<'a> {
 }
 
 impl SilenceSpec {
-    /// Until when it silences, where it does so now. Of windows that overlap, the first one's end is told: it is asked again then.
+    /// Until when it silences, where it does so now: it does once it is there, whatever the clock showed when it was made. Of windows that overlap, the first one's end is told: it is asked again then.
     #[must_use]
-    pub fn silences_until(&self, created: Timestamp, now: Timestamp) -> Option<Timestamp> {
-        let from = self.from.map_or(created, |from| from.0);
+    pub fn silences_until(&self, now: Timestamp) -> Option<Timestamp> {
+        let from = self.from.map_or(Timestamp::MIN, |from| from.0);
         let until = self.until.map_or(Timestamp::MAX, |until| until.0);
         if now < from || now >= until {
             return None;
@@ -182,15 +182,15 @@ mod tests {
 
     #[test]
     fn it_lasts_from_its_beginning_to_its_end() {
-        let made = at("2026-11-28T10:00:00Z");
         let until = json!({ "until": "2026-11-28T12:00:00+01:00" });
         let later = json!({ "from": "2026-11-28T10:30:00Z", "until": "2026-11-28T11:00:00Z" });
         let nightly =
             json!({ "schedule": { "cron": "0 22 * * *", "timeZone": "Europe/Berlin", "duration": "8h" } });
+        let at_night =
+            json!({ "schedule": { "cron": "30 2 * * *", "timeZone": "Europe/Berlin", "duration": "90m" } });
         let ends = json!({ "until": "2026-11-29T00:00:00Z",
                            "schedule": { "cron": "0 22 * * *", "timeZone": "Europe/Berlin", "duration": "8h" } });
         for (silence, now, expected) in [
-            (&until, "2026-11-28T09:59:59Z", None),
             (&until, "2026-11-28T10:00:00Z", Some("2026-11-28T11:00:00Z")),
             (&until, "2026-11-28T11:00:00Z", None),
             (&later, "2026-11-28T10:29:59Z", None),
@@ -203,12 +203,16 @@ mod tests {
             // The night in which summer ends is an hour longer: the window is not.
             (&nightly, "2027-10-31T03:59:59Z", Some("2027-10-31T04:00:00Z")),
             (&nightly, "2027-10-31T04:00:00Z", None),
+            // 02:30 is skipped when summer begins: it lasts as long, from 03:30 on. When summer ends, 02:30 comes twice: the first counts.
+            (&at_night, "2027-03-28T01:29:59Z", None),
+            (&at_night, "2027-03-28T01:30:00Z", Some("2027-03-28T03:00:00Z")),
+            (&at_night, "2027-03-28T03:00:00Z", None),
+            (&at_night, "2027-10-31T00:29:59Z", None),
+            (&at_night, "2027-10-31T00:30:00Z", Some("2027-10-31T02:00:00Z")),
+            (&at_night, "2027-10-31T01:59:59Z", Some("2027-10-31T02:00:00Z")),
+            (&at_night, "2027-10-31T02:00:00Z", None),
         ] {
-            assert_eq!(
-                spec(silence.clone()).silences_until(made, at(now)),
-                expected.map(at),
-                "{silence} {now}"
-            );
+            assert_eq!(spec(silence.clone()).silences_until(at(now)), expected.map(at), "{silence} {now}");
         }
     }
 

@@ -52,7 +52,7 @@ use sources::{Clouds, Generators, Sources};
 use views::{Metrics, Profiles, Views};
 
 pub use address::{Address, NextPage};
-pub use clock::{Clock, SystemClock};
+pub use clock::{Clock, PutBack, SystemClock};
 pub use error::HubError;
 pub use jobs::{WORKER_ARGUMENT, be_a_worker};
 pub use outbound::Outbound;

@@ -34,7 +34,7 @@ use jiff::Timestamp;
 use roadstead_api::{ConditionStatus, NotificationStatus};
 use roadstead_github_app::Tokens;
 use roadstead_hub_store::{Store, StoreError, Stored, Tx};
-use roadstead_model::Reason;
+use roadstead_model::{Queue, Reason};
 use tokio::sync::Mutex;
 
 use crate::clock::Clock;
@@ -98,6 +98,18 @@ impl Notifier {
     /// Where the database refuses, or the address is none.
     pub async fn forward(&self, address: Option<&str>) -> Result<(), HubError> {
         forward::forward(&self.objects, address).await
+    }
+
+    /// Has each Alert be looked at: after the clock was put back, when that is due says nothing.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn look_at_all(&self) -> Result<(), HubError> {
+        let mut tx = self.store.begin().await?;
+        let alerts = tx.all_alerts().await?;
+        tx.enqueue(Queue::Alert, &alerts).await?;
+        tx.commit().await?;
+        Ok(())
     }
 
     /// What a cluster's Flux told to fail, and that was not heard of since then, counts as failing no more.

@@ -45,6 +45,8 @@ pub struct Delivery {
     pub attempts: i32,
     /// Not before then.
     pub due_at: Timestamp,
+    /// When the last attempt ended, if one did.
+    pub tried_at: Option<Timestamp>,
     /// Whether an attempt began of which nothing is known: it may have arrived.
     pub is_repeat: bool,
     /// Why the last attempt failed.
@@ -97,7 +99,7 @@ pub struct FleetDelivery {
     pub error: String,
 }
 
-type WaitingRow = (i64, Value, Moment, i32, Option<Moment>, bool, String, Option<String>);
+type WaitingRow = (i64, Value, Moment, i32, Option<Moment>, Option<Moment>, bool, String, Option<String>);
 type ListedRow = (i64, String, String, String, String, i32, Value, Moment, Option<Moment>, String);
 
 impl Store {
@@ -112,7 +114,8 @@ impl Store {
     ) -> Result<Vec<Delivery>, StoreError> {
         let what = "read what an Alert has to send";
         let rows: Vec<WaitingRow> = sqlx::query_as(
-            "SELECT id, event, made_at, attempts, CASE WHEN isfinite(due_at) THEN due_at END, began_at IS NOT NULL, error, trace
+            "SELECT id, event, made_at, attempts, CASE WHEN isfinite(due_at) THEN due_at END, tried_at,
+                    began_at IS NOT NULL, error, trace
              FROM delivery WHERE alert = $1 AND state = 'waiting' ORDER BY id LIMIT $2",
         )
         .bind(alert.0)
@@ -120,10 +123,11 @@ impl Store {
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query(what))?;
-        let read = |(id, event, made_at, attempts, due_at, is_repeat, error, trace): WaitingRow| {
+        let read = |(id, event, made_at, attempts, due_at, tried_at, is_repeat, error, trace): WaitingRow| {
             let due_at = due_at.map_or(Ok(Timestamp::MIN), |at| from_sql(what, at))?;
+            let tried_at = tried_at.map(|at| from_sql(what, at)).transpose()?;
             let (made_at, trace) = (from_sql(what, made_at)?, trace.and_then(|trace| trace.parse().ok()));
-            Ok(Delivery { id, event, made_at, attempts, due_at, is_repeat, error, trace })
+            Ok(Delivery { id, event, made_at, attempts, due_at, tried_at, is_repeat, error, trace })
         };
         rows.into_iter().map(read).collect()
     }
@@ -188,7 +192,7 @@ impl Store {
         let why: String = why.chars().take(MAX_ERROR).collect();
         // Waiting for others is neither a failure nor the end of one.
         sqlx::query(AssertSqlSafe(format!(
-            "WITH ended AS (UPDATE delivery SET state = $2, error = $3, due_at = coalesce($4, due_at), began_at = NULL,
+            "WITH ended AS (UPDATE delivery SET state = $2, error = $3, due_at = coalesce($4, due_at), began_at = NULL, tried_at = $5,
                                 ended_at = CASE WHEN $2 = 'waiting' THEN NULL ELSE $5::timestamptz END
                             WHERE id = $1 AND state = 'waiting' RETURNING alert, event, provider),
                   came AS (SELECT alert, provider, ($2 = 'sent')::int AS sent, ($2 = 'failed')::int AS failed,

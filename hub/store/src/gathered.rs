@@ -28,8 +28,6 @@ type Moment = ::time::OffsetDateTime;
 pub struct StoredSilence {
     /// Its name.
     pub name: String,
-    /// When it was made.
-    pub created_at: Timestamp,
     /// Its spec.
     pub spec: Value,
 }
@@ -159,8 +157,8 @@ impl Tx {
         let what = "read the Silences of a namespace";
         // As texts: what cannot be read as a time would fail the statement, and zones make less than a day.
         let day = now - jiff::SignedDuration::from_hours(24);
-        let rows: Vec<(String, Moment, Value)> = sqlx::query_as(
-            "SELECT name, created_at, object -> 'spec' FROM resource
+        let rows: Vec<(String, Value)> = sqlx::query_as(
+            "SELECT name, object -> 'spec' FROM resource
              WHERE api_group = 'fleet.roadstead.dev' AND kind = 'Silence' AND namespace = $1 AND deletion_timestamp IS NULL
                AND coalesce(object #>> '{spec,until}' > $2, true)
              ORDER BY name COLLATE \"C\" LIMIT $3",
@@ -171,10 +169,7 @@ impl Tx {
         .fetch_all(self.written().await?)
         .await
         .map_err(StoreError::query(what))?;
-        let read = |(name, created_at, spec): (String, Moment, Value)| {
-            Ok(StoredSilence { name, created_at: from_sql(what, created_at)?, spec })
-        };
-        rows.into_iter().map(read).collect()
+        Ok(rows.into_iter().map(|(name, spec)| StoredSilence { name, spec }).collect())
     }
 
     /// The Alerts of a namespace.
@@ -189,6 +184,20 @@ impl Tx {
         .fetch_all(self.written().await?)
         .await
         .map_err(StoreError::query("list the Alerts of a namespace"))?;
+        Ok(found.into_iter().map(ResourceUid).collect())
+    }
+
+    /// All Alerts.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn all_alerts(&mut self) -> Result<Vec<ResourceUid>, StoreError> {
+        let found: Vec<uuid::Uuid> = sqlx::query_scalar(
+            "SELECT uid FROM resource WHERE api_group = 'notification.toolkit.fluxcd.io' AND kind = 'Alert' ORDER BY uid",
+        )
+        .fetch_all(self.written().await?)
+        .await
+        .map_err(StoreError::query("list all Alerts"))?;
         Ok(found.into_iter().map(ResourceUid).collect())
     }
 

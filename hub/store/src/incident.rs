@@ -429,6 +429,32 @@ impl Tx {
         .map_err(StoreError::query("count the clusters that an Alert hears of"))
     }
 
+    /// Takes what is noted of an Alert's incidents to have been now where it is later than `latest`: the clock was put back, and would hold them
+    /// up.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn mend_incidents(
+        &mut self,
+        alert: ResourceUid,
+        latest: Timestamp,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        sqlx::query(
+            "UPDATE incident SET look_at = $3, opened_at = least(opened_at, $3),
+                                 told_at = CASE WHEN told_at IS NOT NULL THEN least(told_at, $3) END,
+                                 well_since = CASE WHEN well_since IS NOT NULL THEN least(well_since, $3) END
+             WHERE alert = $1 AND ended_at IS NULL AND greatest(opened_at, told_at, well_since) > $2",
+        )
+        .bind(alert.0)
+        .bind(to_sql(latest))
+        .bind(to_sql(now))
+        .execute(self.written().await?)
+        .await
+        .map_err(StoreError::query("mend when incidents were told"))?;
+        Ok(())
+    }
+
     /// Has all incidents of an Alert be looked at.
     ///
     /// # Errors
@@ -475,7 +501,7 @@ impl Tx {
                            WHERE id = $1 RETURNING alert),
                   outdated AS (DELETE FROM delivery USING told
                                WHERE delivery.alert = told.alert AND key = $3 AND state = 'waiting' AND began_at IS NULL
-                               RETURNING attempts, due_at, made_at, error),
+                               RETURNING attempts, due_at, tried_at, made_at, error),
                   room AS (SELECT told.alert, EXISTS (SELECT FROM outdated)
                                   OR (SELECT count(*) FROM (SELECT FROM delivery WHERE delivery.alert = told.alert
                                                             AND state = 'waiting' LIMIT $5) AS waiting) < $5 AS is_there
@@ -483,10 +509,10 @@ impl Tx {
                   left_out AS (INSERT INTO delivery_left_out (alert, since, count)
                                SELECT alert, $4, 1 FROM room WHERE NOT is_there
                                ON CONFLICT (alert) DO UPDATE SET count = delivery_left_out.count + 1)
-             INSERT INTO delivery (alert, news, key, event, made_at, attempts, due_at, error)
+             INSERT INTO delivery (alert, news, key, event, made_at, attempts, due_at, tried_at, error)
              SELECT alert, -nextval('incident_message'), $3, $2, coalesce((SELECT min(made_at) FROM outdated), $4),
                     coalesce((SELECT max(attempts) FROM outdated), 0),
-                    coalesce((SELECT max(due_at) FROM outdated), '-infinity'),
+                    coalesce((SELECT max(due_at) FROM outdated), '-infinity'), (SELECT max(tried_at) FROM outdated),
                     coalesce((SELECT max(error) FROM outdated), '')
              FROM room WHERE is_there",
         )

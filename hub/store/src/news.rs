@@ -1,6 +1,7 @@
 //! Events that Alerts listen to: written with the state that they tell of, and sorted to the Alerts that they are for.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_api::KindId;
@@ -264,8 +265,8 @@ impl Tx {
         Ok(())
     }
 
-    /// Adds what an Alert is to send, in this order, and says how much of it was not known yet. The same news again within `again` is none,
-    /// unless it failed to arrive, or the object had news of another severity since. Beyond what may wait it is left out, which is
+    /// Adds what an Alert is to send, in this order, and says how much of it was not known yet. The same news again within `again` is none (also
+    /// where the clock was put back), unless it failed to arrive, or the object had news of another severity since. Beyond what may wait it is left out, which is
     /// counted.
     ///
     /// # Errors
@@ -274,7 +275,7 @@ impl Tx {
         &mut self,
         alert: ResourceUid,
         deliveries: &[NewDelivery],
-        again: Timestamp,
+        again: Duration,
         now: Timestamp,
     ) -> Result<u64, StoreError> {
         let what = "add deliveries";
@@ -282,7 +283,7 @@ impl Tx {
         for (index, delivery) in deliveries.iter().enumerate() {
             let row: (bool, bool) = sqlx::query_as(
                 "WITH same AS (SELECT max(id) AS id FROM delivery
-                               WHERE alert = $1 AND key = $3 AND made_at > $5 AND state <> 'failed'),
+                               WHERE alert = $1 AND key = $3 AND made_at > $5 AND made_at < $9 AND state <> 'failed'),
                       other AS (SELECT max(delivery.id) AS id FROM delivery, same
                                 WHERE alert = $1 AND delivery.id > same.id
                                   AND delivery.event -> 'involvedObject' = $4::jsonb -> 'involvedObject'
@@ -303,10 +304,11 @@ impl Tx {
             .bind(delivery.news)
             .bind(delivery.key.as_slice())
             .bind(&delivery.event)
-            .bind(to_sql(again))
+            .bind(to_sql(now - again))
             .bind(to_sql(now))
             .bind(MOST_WAITING)
             .bind(&delivery.trace)
+            .bind(to_sql(now + again))
             .fetch_one(self.written().await?)
             .await
             .map_err(StoreError::query(what))?;

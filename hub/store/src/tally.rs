@@ -43,11 +43,13 @@ impl Store {
         most: i64,
     ) -> Result<Vec<ResourceUid>, StoreError> {
         let found: Vec<Uuid> = sqlx::query_scalar(
-            "SELECT uid FROM delivery_count WHERE is_news AND (told_at IS NULL OR told_at <= $1)
+            "SELECT uid FROM delivery_count WHERE is_news AND (told_at IS NULL OR told_at <= $1 OR told_at > $3)
              ORDER BY told_at NULLS FIRST LIMIT $2",
         )
         .bind(to_sql(now - pause))
         .bind(most)
+        // The clock was put back.
+        .bind(to_sql(now + pause))
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query("look whose deliveries were counted"))?;
@@ -69,12 +71,13 @@ impl Tx {
         let what = "read what became of deliveries";
         let row: Option<Row> = sqlx::query_as(
             "UPDATE delivery_count SET is_news = false, told_at = $2
-             WHERE uid = $1 AND is_news AND (told_at IS NULL OR told_at <= $3)
+             WHERE uid = $1 AND is_news AND (told_at IS NULL OR told_at <= $3 OR told_at > $4)
              RETURNING sent, failed, sent_at, failed_at, error",
         )
         .bind(uid.0)
         .bind(to_sql(now))
         .bind(to_sql(now - pause))
+        .bind(to_sql(now + pause))
         .fetch_optional(self.written().await?)
         .await
         .map_err(StoreError::query(what))?;

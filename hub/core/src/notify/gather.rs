@@ -19,6 +19,7 @@ use roadstead_notify::{Event, Failing, SumOf, Summary};
 use serde_json::json;
 
 use crate::HubError;
+use crate::clock::MOST_APART;
 use crate::notify::incidents::Heard;
 use crate::notify::sort::{AGAIN, as_told};
 use crate::notify::{LOGGER, Notifier};
@@ -115,12 +116,12 @@ pub(super) async fn in_force(tx: &mut Tx, namespace: &str, now: Timestamp) -> Re
 }
 
 fn active(silence: StoredSilence, now: Timestamp) -> Option<Active> {
-    let StoredSilence { name, created_at, spec } = silence;
+    let StoredSilence { name, spec } = silence;
     // One that an older or newer version stored, and that cannot be read, keeps nothing back.
     let spec: SilenceSpec = serde_json::from_value(spec)
         .inspect_err(|error| tracing::warn!(target: LOGGER, name, %error, "a Silence cannot be read, and silences nothing"))
         .ok()?;
-    let until = spec.silences_until(created_at, now)?;
+    let until = spec.silences_until(now)?;
     Some(Active { name, spec, until })
 }
 
@@ -309,7 +310,7 @@ impl Notifier {
                 });
             }
         }
-        tx.add_deliveries(alert.uid, &deliveries, now - AGAIN, now).await?;
+        tx.add_deliveries(alert.uid, &deliveries, AGAIN, now).await?;
         Ok(())
     }
 
@@ -325,7 +326,12 @@ impl Notifier {
         let Ok(times) = Times::of(schedule) else { return Ok(None) };
         let now = self.clock.now();
         let mut tx = self.store.begin().await?;
-        let told_at = tx.hold_digest(provider.uid, now).await?;
+        let mut told_at = tx.hold_digest(provider.uid, now).await?;
+        // A clock that was put back holds nothing up.
+        if told_at > now + MOST_APART {
+            tx.digest_told(provider.uid, now).await?;
+            told_at = now;
+        }
         if times.next(told_at).is_some_and(|due| due <= now) {
             let alerts =
                 tx.users_of_kind(provider.kind, &provider.namespace, &provider.name, KindId::Alert).await?;

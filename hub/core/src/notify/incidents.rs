@@ -14,6 +14,7 @@ use roadstead_notify::{Cause, Event, Incident, Involved, Lapsed, Listened, Pace,
 use serde_json::json;
 
 use crate::HubError;
+use crate::clock::MOST_APART;
 use crate::notify::gather::{Gathering, in_force};
 use crate::notify::selected::Selected;
 use crate::notify::{LOGGER, Notifier};
@@ -118,6 +119,7 @@ impl Notifier {
             let now = self.clock.now();
             let mut tx = self.store.begin().await?;
             tx.hold_incidents(alert.uid).await?;
+            tx.mend_incidents(alert.uid, now + MOST_APART, now).await?;
             tx.settle_members(alert.uid, self.heard_since(now), now).await?;
             if std::mem::take(&mut is_first) && pass.selects && pass.is_changed {
                 tx.look_at_all(alert.uid, now).await?;

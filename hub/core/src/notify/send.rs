@@ -17,6 +17,7 @@ use roadstead_notify::{
 use roadstead_outbound::{SendError, secret_header};
 
 use crate::HubError;
+use crate::clock::MOST_APART;
 use crate::meters::Delivered;
 use crate::notify::bus::Published;
 use crate::notify::provider::unsendable;
@@ -194,7 +195,10 @@ impl Notifier {
                 return Ok(Passed { failure, next });
             }
             for delivery in waiting {
-                if delivery.due_at > self.clock.now() {
+                let now = self.clock.now();
+                // A clock that was put back holds nothing up.
+                let was_put_back = delivery.tried_at.is_some_and(|tried_at| tried_at > now + MOST_APART);
+                if delivery.due_at > now && !was_put_back {
                     let failure = Some(delivery.error).filter(|error| !error.is_empty()).or(failure);
                     return Ok(Passed { failure, next: delivery.due_at });
                 }

@@ -154,7 +154,7 @@ impl Notifier {
         }
         let To { deliveries, mut changed, .. } = to;
         if !deliveries.is_empty() {
-            let added = tx.add_deliveries(uid, &deliveries, batch.now - AGAIN, batch.now).await?;
+            let added = tx.add_deliveries(uid, &deliveries, AGAIN, batch.now).await?;
             changed |= added > 0;
         }
         Ok(changed)

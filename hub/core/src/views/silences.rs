@@ -68,7 +68,7 @@ impl Views {
 
 fn item(found: FleetSilence, now: jiff::Timestamp) -> Option<SilenceItem> {
     let spec: SilenceSpec = serde_json::from_value(found.spec).ok()?;
-    let in_force_until = spec.silences_until(found.created_at, now).map(Time);
+    let in_force_until = spec.silences_until(now).map(Time);
     let schedule = spec.schedule.as_ref().map(|schedule| {
         let zone = schedule.time_zone.as_deref().unwrap_or("UTC");
         format!("{} for {} ({zone})", schedule.cron, schedule.duration)

@@ -8,6 +8,7 @@ mod ends;
 mod forward;
 mod git;
 mod incidents;
+mod jumps;
 mod relayed;
 mod rollouts;
 mod selectors;
