@@ -1,4 +1,5 @@
--- Failures that end without news of that: what was heard of them last, and why they count as over. And deliveries under a clock that is put back.
+-- Failures that end without news of that: what was heard of them last, and why they count as over. And deliveries under a clock that is put back, and news
+-- that says the same of many objects.
 
 -- When something was last heard of an object, and why it counts as over although nobody said that it is well: see `failure_over`.
 ALTER TABLE incident_member ADD COLUMN heard_at timestamptz NOT NULL DEFAULT now(), ADD COLUMN lapsed text;
@@ -34,3 +35,28 @@ RETURNS text LANGUAGE sql STABLE AS $$
             FROM resource WHERE api_group = of_group AND kind = of_kind AND namespace = of_namespace AND name = of_name), 'gone'), '')
     END
 $$;
+
+-- News that is no failure and says the same of many objects: gathered for a while, and told as one message.
+CREATE TABLE news_group (
+    alert     uuid        NOT NULL REFERENCES resource (uid) ON DELETE CASCADE,
+    -- What it has in common.
+    cause     bytea       NOT NULL,
+    -- The first of it, as the Alert tells it; of which news that is, what the same news of its object has in common, and what it comes of.
+    first     jsonb       NOT NULL,
+    news      bigint      NOT NULL,
+    key       bytea       NOT NULL,
+    trace     text,
+    opened_at timestamptz NOT NULL,
+    due_at    timestamptz NOT NULL,
+    PRIMARY KEY (alert, cause)
+);
+CREATE TABLE news_group_object (
+    alert     uuid  NOT NULL,
+    cause     bytea NOT NULL,
+    kind      text  NOT NULL,
+    namespace text  NOT NULL,
+    name      text  NOT NULL,
+    cluster   text,
+    PRIMARY KEY (alert, cause, kind, namespace, name),
+    FOREIGN KEY (alert, cause) REFERENCES news_group (alert, cause) ON DELETE CASCADE
+);

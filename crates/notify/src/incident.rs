@@ -266,11 +266,11 @@ impl Incident {
                 [] => ("Resolved", String::new()),
                 some => ("Over", format!(": {}", some.join("; "))),
             };
-            let whom = self.extent(self.failed, self.clusters);
+            let whom = extent(self.failed, self.clusters, self.of_clusters);
             let first_line = cause.lines().next().unwrap_or_default();
             return format!("{what} after {}{why}. It failed {whom}.\n{first_line}", lasting(end));
         }
-        let whom = self.extent(self.failing, self.failing_clusters);
+        let whom = extent(self.failing, self.failing_clusters, self.of_clusters);
         let head = match stage {
             // A single failure reads as it would without incidents.
             Stage::Opened if self.failing == 1 && self.failed == 1 => return cause.to_owned(),
@@ -278,36 +278,32 @@ impl Incident {
             Stage::Grown => format!("Now fails {whom}, for {lasted}."),
             Stage::Repeated | Stage::Resolved => format!("Still fails {whom}, for {lasted}."),
         };
-        format!("{head}\n{cause}\n{}", self.listed())
-    }
-
-    /// On how much it fails: `on 37 of 100 clusters`.
-    fn extent(&self, objects: u64, clusters: u64) -> String {
-        let many = |count: u64, what: &str| {
-            if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
-        };
-        // Objects that are on no cluster, like sources.
-        if clusters == 0 {
-            return format!("for {}", many(objects, "object"));
-        }
-        let of = match self.of_clusters {
-            Some(all) if all > clusters => format!("{clusters} of {}", many(all, "cluster")),
-            _ => many(clusters, "cluster"),
-        };
-        if objects == clusters {
-            format!("on {of}")
-        } else {
-            format!("on {of} ({})", many(objects, "object"))
-        }
-    }
-
-    fn listed(&self) -> String {
-        let named = self.names.iter().take(MOST_NAMED).cloned().collect::<Vec<_>>();
         let all = if self.failing_clusters > 0 { self.failing_clusters } else { self.failing };
-        let more = all.saturating_sub(u64::try_from(named.len()).unwrap_or(u64::MAX));
-        let list = named.join(", ");
-        if more > 0 { format!("{list} and {more} more") } else { list }
+        format!("{head}\n{cause}\n{}", listed(&self.names, all))
     }
+}
+
+/// On how much something is so: `on 37 of 100 clusters`.
+pub(crate) fn extent(objects: u64, clusters: u64, of_clusters: Option<u64>) -> String {
+    let many =
+        |count: u64, what: &str| if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") };
+    // Objects that are on no cluster, like sources.
+    if clusters == 0 {
+        return format!("for {}", many(objects, "object"));
+    }
+    let of = match of_clusters {
+        Some(all) if all > clusters => format!("{clusters} of {}", many(all, "cluster")),
+        _ => many(clusters, "cluster"),
+    };
+    if objects == clusters { format!("on {of}") } else { format!("on {of} ({})", many(objects, "object")) }
+}
+
+/// The first of so many.
+pub(crate) fn listed(names: &[String], all: u64) -> String {
+    let named = names.iter().take(MOST_NAMED).cloned().collect::<Vec<_>>();
+    let more = all.saturating_sub(u64::try_from(named.len()).unwrap_or(u64::MAX));
+    let list = named.join(", ");
+    if more > 0 { format!("{list} and {more} more") } else { list }
 }
 
 /// A duration as people say it, by its two largest units.

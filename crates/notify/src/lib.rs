@@ -18,6 +18,7 @@ mod rollout;
 mod summary;
 mod target;
 mod text;
+mod together;
 
 pub use alert::{BadPattern, Labels, Listened, Selector, listens_to};
 pub use cause::Cause;
@@ -34,3 +35,4 @@ pub use rollout::{
 };
 pub use summary::{Failing, SumOf, Summary};
 pub use target::{Target, Unsendable};
+pub use together::Together;

@@ -25,6 +25,7 @@ mod selected;
 mod send;
 mod sort;
 mod tally;
+mod together;
 mod way;
 mod words;
 

@@ -133,20 +133,22 @@ impl Notifier {
         match &spec.group {
             Some(group) if counts == Some(true) => {
                 self.end_grouping(seen.uid).await?;
+                self.tell_together(seen.uid, None).await?;
                 return self.tell_rollouts(seen, spec, group).await;
             }
             // While its Provider is not there, it may be either.
             Some(_) if counts.is_none() => {}
             _ => self.end_rollouts(seen, spec).await?,
         }
-        let look_at = match &spec.group {
+        let incidents = match &spec.group {
             Some(group) => self.tell_incidents(seen, spec, group).await?,
             None => {
                 self.end_grouping(seen.uid).await?;
                 None
             }
         };
-        Ok(Grouped { look_at, left_out: 0 })
+        let news = self.tell_together(seen.uid, spec.group.as_ref()).await?;
+        Ok(Grouped { look_at: incidents.into_iter().chain(news).min(), left_out: 0 })
     }
 
     /// How an Alert's Provider is reached; none while that is suspended.

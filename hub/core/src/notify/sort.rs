@@ -15,6 +15,7 @@ use crate::HubError;
 use crate::notify::gather::{Gathering, InForce, ToGather, about, in_force};
 use crate::notify::incidents::{Heard, of_place, place_in};
 use crate::notify::selected::Selected;
+use crate::notify::together::News;
 use crate::notify::{LOGGER, Notifier};
 
 /// Events that are sorted in one unit of work: each of 30 KiB at most, and held three times while that is done, which makes 10 MiB
@@ -138,8 +139,8 @@ impl Notifier {
         if groups || !gathering.is_idle() {
             tx.hold_incidents(uid).await?;
             // Of what a cluster's Flux tells, this says that it is still there, whatever becomes of it here.
-            let relayed =
-                heard.iter().filter_map(|index| batch.events[*index].as_ref()).filter_map(place_of_relayed);
+            let relayed = heard.iter().filter_map(|index| batch.events[*index].as_ref());
+            let relayed = relayed.filter(|event| event.relayed_from.is_some()).map(object_of);
             tx.hear_of(uid, &relayed.collect::<Vec<_>>(), batch.now).await?;
         }
         let about = heard.iter().filter_map(|index| {
@@ -209,13 +210,31 @@ impl Notifier {
             to.changed = true;
             return one.fails(tx, uid, &to.spec, batch.now).await;
         }
-        to.deliveries.push(NewDelivery {
-            alert: uid,
-            news: news.id,
-            key: *event.key().as_bytes(),
-            event: json!(as_told(event, &to.alert, &to.spec, cluster)),
-            trace: news.trace.clone(),
-        });
+        self.tell_one(tx, to, (news, event), batch.now).await
+    }
+
+    /// Has an event be told: by itself, or of an Alert that groups, with what says the same of others, as long as there is room for that.
+    async fn tell_one(
+        &self,
+        tx: &mut Tx,
+        to: &mut To,
+        (news, event): (&WaitingNews, &Event),
+        now: Timestamp,
+    ) -> Result<(), HubError> {
+        let (uid, cluster) = (to.alert.uid, news.cluster.as_deref());
+        let told = as_told(event, &to.alert, &to.spec, cluster);
+        let key = *event.key().as_bytes();
+        if let Some(group) = to.spec.group.as_ref().filter(|_| !event.is_error()) {
+            let trace = news.trace.as_deref();
+            let object = &object_of(event);
+            let one = News { told: &told, key: &key, object, cluster, news: news.id, trace };
+            if one.gather(tx, uid, group, now).await? {
+                to.changed = true;
+                return Ok(());
+            }
+        }
+        let (event, trace) = (json!(told), news.trace.clone());
+        to.deliveries.push(NewDelivery { alert: uid, news: news.id, key, event, trace });
         Ok(())
     }
 
@@ -265,11 +284,14 @@ impl Notifier {
     }
 }
 
-/// The object of an event that a cluster's Flux told, as incidents know it.
-fn place_of_relayed(event: &Event) -> Option<MemberKey> {
-    let cluster = event.relayed_from.as_deref()?;
+/// The object of an event, as incidents know it.
+fn object_of(event: &Event) -> MemberKey {
     let Involved { kind, namespace, name, .. } = &event.involved_object;
-    Some((kind.clone(), place_in(cluster, namespace), name.clone()))
+    let place = match event.relayed_from.as_deref() {
+        Some(cluster) => place_in(cluster, namespace),
+        None => namespace.clone(),
+    };
+    (kind.clone(), place, name.clone())
 }
 
 /// An event as an Alert tells it.

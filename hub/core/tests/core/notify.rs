@@ -14,6 +14,7 @@ mod rollouts;
 mod selectors;
 mod silences;
 mod tally;
+mod together;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
