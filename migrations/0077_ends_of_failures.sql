@@ -11,8 +11,8 @@ ALTER TABLE alert_failing ADD COLUMN told_at timestamptz NOT NULL DEFAULT now();
 ALTER TABLE delivery ADD COLUMN tried_at timestamptz;
 
 -- Why an object that an Alert told of does not fail any more, by how it is now; null while it fails. It is `well`, or it is `gone`, or its Cluster is;
--- the Alert does not listen to it any more (`left`); it is `suspended`, so that nobody tries it and nobody will tell; or it is on a cluster where
--- the hub does not see how it is, and nothing was heard of it since then (`unheard`). `still_fails` stays for replicas of the version before.
+-- the Alert does not listen to it any more (`left`); it is `suspended`, so that nobody tries it and nobody will tell; its health is not checked any
+-- more (`unchecked`); or it is on a cluster where the hub does not see how it is, and nothing was heard of it since then (`unheard`). `still_fails` stays for replicas of the version before.
 CREATE FUNCTION failure_over(of_alert uuid, of_group text, of_kind text, of_namespace text, of_name text, of_condition text,
                              heard_at timestamptz, heard_since timestamptz)
 RETURNS text LANGUAGE sql STABLE AS $$
@@ -29,14 +29,19 @@ RETURNS text LANGUAGE sql STABLE AS $$
                                  jsonb_build_object('type', of_condition, 'status', 'True')) THEN 'well'
                         WHEN NOT EXISTS (SELECT FROM alert_source AS source WHERE source.alert = of_alert AND source.kind = of_kind
                                          AND source.namespace IN (of_namespace, '*') AND source.name IN (of_name, '*')) THEN 'left'
-                        -- How what is applied fares is told of what is suspended, too.
-                        WHEN of_condition = 'Ready' AND object #>> '{spec,suspend}' = 'true' THEN 'suspended'
+                        -- How what is applied fares is told of what is suspended, too, as long as that is asked for and somebody sees it.
+                        WHEN of_condition = 'Ready' THEN CASE WHEN object #>> '{spec,suspend}' = 'true' THEN 'suspended' ELSE '' END
+                        WHEN coalesce(object #> '{status,conditions}', '[]') @> jsonb_build_array(jsonb_build_object('type', of_condition))
+                             IS NOT TRUE THEN 'unchecked'
+                        WHEN cluster_ref IS NOT NULL AND NOT EXISTS (
+                            SELECT FROM resource AS cluster WHERE cluster.api_group = 'fleet.roadstead.dev' AND cluster.kind = 'Cluster'
+                            AND cluster.namespace = '' AND cluster.name = resource.cluster_ref) THEN 'gone'
                         ELSE '' END
             FROM resource WHERE api_group = of_group AND kind = of_kind AND namespace = of_namespace AND name = of_name), 'gone'), '')
     END
 $$;
 
--- News that is no failure and says the same of many objects: gathered for a while, and told as one message.
+-- News that does not tell of failures and says the same of many objects: gathered for a while, and told as one message.
 CREATE TABLE news_group (
     alert     uuid        NOT NULL REFERENCES resource (uid) ON DELETE CASCADE,
     -- What it has in common.

@@ -89,6 +89,8 @@ pub struct Lapsed {
     pub left: u64,
     /// They are suspended.
     pub suspended: u64,
+    /// Their health is not checked any more.
+    pub unchecked: u64,
     /// They are on clusters, and nothing was heard of them for long.
     pub unheard: u64,
     /// None of these was heard of since then.
@@ -113,6 +115,7 @@ impl Lapsed {
         [
             told(self.gone, ["", deleted]),
             told(self.suspended, ["", &format!(" {} suspended", is(self.suspended))]),
+            told(self.unchecked, ["the health of ", " is no longer checked"]),
             told(self.left, ["the Alert is no longer for ", ""]),
             told(self.unheard, ["nothing was heard of ", &format!("{since}, which may fail still")]),
         ]
@@ -411,7 +414,8 @@ mod tests {
         let over = Incident { failing: 0, failing_clusters: 0, well_since: Some(at(750)), ..many.clone() };
         let moved = Incident { elsewhere: 1, ..over.clone() };
         let gone = Incident { lapsed: Lapsed { gone: 1, ..Lapsed::default() }, ..over.clone() };
-        let lapsed = Lapsed { gone: 2, left: 3, suspended: 1, unheard: 4, unheard_since: Some(at(600)) };
+        let lapsed =
+            Lapsed { gone: 2, left: 3, suspended: 1, unchecked: 5, unheard: 4, unheard_since: Some(at(600)) };
         let lapsed = Incident { lapsed, ..moved.clone() };
         let text = |incident: &Incident, stage: Stage| incident.told(stage, &PACE, at(3_700)).message;
         let all = [

@@ -134,8 +134,8 @@ impl Summary {
             // It is not known of them that they are well.
             many(
                 self.lapsed,
-                "object deleted, suspended or not heard of any more",
-                "objects deleted, suspended or not heard of any more",
+                "object deleted, suspended or without news",
+                "objects deleted, suspended or without news",
             ),
             many(self.drifted, "drift", "drifts"),
             many(self.others, "other event", "other events"),
@@ -199,7 +199,7 @@ mod tests {
         let quiet = Summary { failed: 0, recovered: 0, others: 0, failing: 1, ..summary() };
         let lapsed = Summary { lapsed: 2, ..quiet.clone() };
         let lapsed = told(&lapsed, &SumOf::Digest);
-        assert!(lapsed.contains("\n2 objects deleted, suspended or not heard of any more\n"), "{lapsed}");
+        assert!(lapsed.contains("\n2 objects deleted, suspended or without news\n"), "{lapsed}");
         let quiet = told(&quiet, &SumOf::Digest);
         assert!(
             quiet.starts_with("Nothing new since the last digest\nNo events\nStill failing: 1\n"),

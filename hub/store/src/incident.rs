@@ -65,6 +65,8 @@ pub struct Lapsed {
     pub left: i64,
     /// They are suspended.
     pub suspended: i64,
+    /// Their health is not checked any more.
+    pub unchecked: i64,
     /// They are on clusters, and nothing was heard of them for long.
     pub unheard: i64,
     /// None of these was heard of since then.
@@ -75,7 +77,7 @@ impl Lapsed {
     /// How many there are.
     #[must_use]
     pub fn count(&self) -> i64 {
-        self.gone + self.left + self.suspended + self.unheard
+        self.gone + self.left + self.suspended + self.unchecked + self.unheard
     }
 }
 
@@ -146,6 +148,7 @@ struct Row {
     gone: i64,
     left_alone: i64,
     suspended: i64,
+    unchecked: i64,
     unheard: i64,
     unheard_since: Option<Moment>,
     failing_clusters: i64,
@@ -170,6 +173,7 @@ impl Row {
                 gone: self.gone,
                 left: self.left_alone,
                 suspended: self.suspended,
+                unchecked: self.unchecked,
                 unheard: self.unheard,
                 unheard_since: moment(self.unheard_since)?,
             },
@@ -182,12 +186,14 @@ impl Row {
 
 /// What is counted of an incident, and who is named of it.
 const COUNTED: &str = "id, first, opened_at, told_at, told, well_since, member.failing, member.failed, member.elsewhere,
-    member.gone, member.left_alone, member.suspended, member.unheard, member.unheard_since, member.failing_clusters, member.clusters,
+    member.gone, member.left_alone, member.suspended, member.unchecked, member.unheard, member.unheard_since,
+    member.failing_clusters, member.clusters,
     ARRAY(SELECT DISTINCT coalesce(cluster, namespace || '/' || name) FROM incident_member
           WHERE incident = chosen.id AND (fails OR chosen.well_since IS NOT NULL) ORDER BY 1 LIMIT $1) AS names";
 const MEMBERS: &str = "LATERAL (SELECT count(*) FILTER (WHERE fails) AS failing, count(*) AS failed,
         count(*) FILTER (WHERE elsewhere) AS elsewhere, count(*) FILTER (WHERE lapsed = 'gone') AS gone,
         count(*) FILTER (WHERE lapsed = 'left') AS left_alone, count(*) FILTER (WHERE lapsed = 'suspended') AS suspended,
+        count(*) FILTER (WHERE lapsed = 'unchecked') AS unchecked,
         count(*) FILTER (WHERE lapsed = 'unheard') AS unheard, max(heard_at) FILTER (WHERE lapsed = 'unheard') AS unheard_since,
         count(DISTINCT cluster) FILTER (WHERE fails) AS failing_clusters,
         count(DISTINCT cluster) AS clusters

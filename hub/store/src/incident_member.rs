@@ -81,7 +81,7 @@ impl Tx {
     }
 
     /// Notes of the objects in an Alert's incidents which of them fail no more, by how they are now: those whose condition is met, those that
-    /// are gone or suspended, those that the Alert does not listen to any more, and those of clusters of which nothing was heard since
+    /// are gone or suspended or whose health is not checked any more, those that the Alert does not listen to any more, and those of clusters of which nothing was heard since
     /// `heard_since`. News says so sooner, but not in each case.
     ///
     /// # Errors

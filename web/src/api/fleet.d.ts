@@ -824,7 +824,7 @@ export interface components {
             id: string;
             /**
              * Format: int64
-             * @description Objects of these that count as over although nobody said that they are well: they were deleted or suspended, or were not heard of any
+             * @description Objects of these that count as over although nobody said that they are well: they were deleted or suspended, were not checked or heard of any
              *     more, or the Alert is not for them any more.
              */
             lapsed: number;

@@ -366,6 +366,7 @@ fn read(open: OpenIncident) -> Option<Incident> {
             gone: count(open.lapsed.gone),
             left: count(open.lapsed.left),
             suspended: count(open.lapsed.suspended),
+            unchecked: count(open.lapsed.unchecked),
             unheard: count(open.lapsed.unheard),
             unheard_since: open.lapsed.unheard_since,
         },

@@ -1,4 +1,4 @@
-//! News that is no failure and says the same of many objects, which an Alert that groups tells as one message.
+//! News that does not tell of failures and says the same of many objects, which an Alert that groups tells as one message.
 
 use jiff::Timestamp;
 use roadstead_api::AlertGroup;
@@ -64,7 +64,7 @@ fn delivery(alert: ResourceUid, group: NewsGroup) -> Option<NewDelivery> {
     Some(NewDelivery { alert, news, key, event, trace })
 }
 
-/// News of an object that is no failure.
+/// News of an object that does not tell of a failure.
 pub(super) struct News<'a> {
     /// As the Alert tells it.
     pub(super) told: &'a Event,

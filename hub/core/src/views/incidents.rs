@@ -42,7 +42,7 @@ pub struct IncidentItem {
     pub failing: i64,
     /// Objects that fail, or failed.
     pub failed: i64,
-    /// Objects of these that count as over although nobody said that they are well: they were deleted or suspended, or were not heard of any
+    /// Objects of these that count as over although nobody said that they are well: they were deleted or suspended, were not checked or heard of any
     /// more, or the Alert is not for them any more.
     pub lapsed: i64,
     /// Clusters of those that fail.

@@ -85,7 +85,7 @@ async fn a_digest_names_nobody_for_ever_and_hears_who_is_well() -> Result<()> {
     let told = alerted.at(DAY).await?;
     ensure!(told.len() == 1 && told[0].contains("\n2 failures, 1 recovery\nStill failing: 1\n"), "{told:?}");
     let told = alerted.at(2 * DAY).await?;
-    let lapsed = "\n1 object deleted, suspended or not heard of any more";
+    let lapsed = "\n1 object deleted, suspended or without news";
     ensure!(told.len() == 2 && told[1].ends_with(lapsed), "{told:?}");
     ensure!(
         alerted.at(3 * DAY).await?.len() == 2 && count(site, "SELECT count(*) FROM gathered").await? == 0
@@ -192,6 +192,7 @@ async fn what_is_suspended_ends_and_is_told_when_it_fails_again() -> Result<()> 
     let told = alerted.at(30).await?;
     ensure!(told.len() == 2 && told[1].starts_with("Over after 20s: 1 object is suspended."), "{told:?}");
     // How what it applied fares is told nevertheless.
+    is_sick(&alerted, "web").await?;
     let mut health = news("apps", "web", "a Pod is broken", "error");
     health.condition = Some("Healthy");
     let mut tx = site.store.begin().await?;
@@ -209,5 +210,60 @@ async fn what_is_suspended_ends_and_is_told_when_it_fails_again() -> Result<()> 
     site.ask("apps", "web").await?;
     site.process("apps", "web").await?;
     ensure!(count(site, "SELECT count(*) FROM news").await? == 0);
+    Ok(())
+}
+
+/// Says of a Kustomization that what it applied is not healthy.
+async fn is_sick(alerted: &Alerted, name: &str) -> Result<()> {
+    sqlx::query(
+        "UPDATE resource SET object = jsonb_set(object, '{status}', jsonb_build_object('conditions',
+             coalesce(object #> '{status,conditions}', '[]') || jsonb_build_array(jsonb_build_object('type', 'Healthy', 'status', 'False',
+                 'reason', 'HealthCheckFailed', 'message', 'x', 'lastTransitionTime', '2026-08-07T10:00:00Z'))))
+         WHERE kind = 'Kustomization' AND name = $1",
+    )
+    .bind(name)
+    .execute(&mut alerted.site.database.connect().await?)
+    .await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn health_that_nobody_checks_any_more_ends() -> Result<()> {
+    let alerted = Alerted::new("generic").await?;
+    let site = &alerted.site;
+    site.apply(grouping(json!([{ "kind": "Kustomization", "name": "*" }]))).await?;
+    for (name, cluster, message) in [("web", "edge-1", "web is broken"), ("api", "edge-2", "api is too slow")]
+    {
+        site.cluster(cluster, json!([{ "namespace": "apps", "agentRights": true }])).await?;
+        let on = json!({ "clusterRef": { "name": cluster } });
+        site.apply(kustomization("apps", name, "./web", on)).await?;
+        forget(&alerted).await?;
+        is_sick(&alerted, name).await?;
+        let mut health = news("apps", name, message, "error");
+        health.condition = Some("Healthy");
+        let mut tx = site.store.begin().await?;
+        tx.tell(health);
+        tx.commit().await?;
+        alerted.at(0).await?;
+    }
+    ensure!(alerted.at(10).await?.len() == 2 && alerted.at(1_000).await?.len() == 2);
+    // Nobody asks for it.
+    sqlx::raw_sql("UPDATE resource SET object = object #- '{status,conditions}' WHERE kind = 'Kustomization' AND name = 'web'")
+        .execute(&mut site.database.connect().await?)
+        .await?;
+    alerted.at(2_000).await?;
+    let told = alerted.at(2_010).await?;
+    ensure!(
+        told.len() == 3 && told[2].contains(": the health of 1 object is no longer checked."),
+        "{told:?}"
+    );
+    // Nobody is there who would.
+    sqlx::raw_sql("DELETE FROM resource WHERE kind = 'Cluster' AND name = 'edge-2'")
+        .execute(&mut site.database.connect().await?)
+        .await?;
+    alerted.at(3_000).await?;
+    let told = alerted.at(3_010).await?;
+    ensure!(told.len() == 4 && told[3].contains(": 1 object was deleted, or its Cluster was."), "{told:?}");
+    ensure!(count(site, OPEN).await? == 0);
     Ok(())
 }

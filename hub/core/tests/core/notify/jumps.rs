@@ -26,13 +26,13 @@ async fn deliveries_are_tried_again_and_the_same_news_is_told_once() -> Result<(
     alerted.sink.answers(&[Answer::Http(503, "", ""), Answer::Http(503, "", ""), Answer::Http(503, "", "")]);
     alerted.happens("first").await?;
     alerted.at(0).await?;
-    // Some seconds are no jump: it waits as it would.
+    // Some seconds are not a jump: it waits as it would.
     ensure!(alerted.at(-10).await?.len() == 1);
     ensure!(alerted.at(-HOUR).await?.len() == 2);
     ensure!(alerted.at(HOUR).await?.len() == 3);
     ensure!(alerted.at(0).await? == ["first"; 4]);
     ensure!(alerted.states().await? == [("sent".to_owned(), 4)]);
-    // Within five minutes the same is no news, whichever replica's clock is ahead.
+    // The same within five minutes is not told again, whichever replica has the clock that is ahead.
     alerted.happens("first").await?;
     ensure!(alerted.at(-200).await?.len() == 4);
     alerted.happens("first").await?;

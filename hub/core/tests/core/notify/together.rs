@@ -1,4 +1,4 @@
-//! News that is no failure: of an Alert that groups, what says the same of many objects is one message.
+//! News that does not tell of failures: of an Alert that groups, what says the same of many objects is one message.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -60,7 +60,7 @@ async fn what_goes_well_on_many_clusters_is_one_message_for_each_revision() -> R
     let told = alerted.at(40).await?;
     ensure!(told.len() == 2 && told[1] == "finished on edge-1 in 1s", "{told:?}");
     ensure!(alerted.sink.got()[1].1["metadata"]["cluster"] == "edge-1");
-    // The same of the same is no news for a while, and of others it is.
+    // The same of the same is not told for a while, and of others it is.
     applied(&alerted, 1..=100, "main@sha1:a").await?;
     alerted.at(41).await?;
     ensure!(alerted.at(80).await?.len() == 2);
