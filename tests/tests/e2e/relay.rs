@@ -29,8 +29,12 @@ async fn listening(
 
 /// A fleet whose agent listens to a Flux, and an Alert that hears of it.
 async fn fleet(sink: &Sink, name: &str, group: &str) -> Result<(Fleet, String)> {
+    fleet_on(HubSetup::new(name).await?, sink, group).await
+}
+
+async fn fleet_on(setup: HubSetup, sink: &Sink, group: &str) -> Result<(Fleet, String)> {
     install_crypto();
-    let setup = HubSetup::new(name).await?.arg("--allow-network=notify=127.0.0.1/32");
+    let setup = setup.arg("--allow-network=notify=127.0.0.1/32");
     let hub = HubProcess::start(&setup).await?;
     let cluster = TestCluster::first()?;
     let (agent, address) = listening(&setup, &hub, "edge", &cluster).await?;
@@ -170,5 +174,45 @@ async fn one_cause_in_two_clusters_with_a_flux_is_one_incident() -> Result<()> {
     ensure!(resolved["incident"]["id"] == opened["incident"]["id"], "{resolved}");
     let told = sink.got().iter().filter(|(_, event)| event["incident"].is_object()).count();
     ensure!(told == 2, "{told} messages: {:#?}", sink.got());
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_nothing_is_heard_of_any_more_ends_after_the_time_that_the_operator_says() -> Result<()> {
+    let sink = Sink::start().await?;
+    let setup = HubSetup::new("relay-unheard").await?.arg("--relayed-failure-timeout=5s");
+    let (fleet, address) = fleet_on(setup, &sink, "  group: {wait: 1s}\n").await?;
+    let fails = event("gone", "error", "Deployment/apps/web is stalled").to_string();
+    ensure!(post(&address, Some(TOKEN), &fails).await? == 202);
+    let opened = told(&sink, |event| event["incident"]["stage"] == "opened").await?;
+    // Without news it is looked at only once in ten minutes.
+    eventually("it ends", PATIENCE, async || {
+        let news = event("other", "error", "Secret/apps/web is forbidden").to_string();
+        ensure!(post(&address, Some(TOKEN), &news).await? == 202);
+        let ended = sink
+            .got()
+            .into_iter()
+            .map(|(_, event)| event)
+            .find(|event| event["incident"]["stage"] == "resolved");
+        let ended = ended.context("it goes on")?;
+        let message = ended["message"].as_str().unwrap_or_default();
+        ensure!(ended["incident"]["id"] == opened["incident"]["id"], "{ended}");
+        ensure!(
+            message.starts_with("Over after ") && message.contains("nothing was heard of 1 object since "),
+            "{ended}"
+        );
+        Ok(())
+    })
+    .await?;
+    let path = "/fleet/v1/incidents?alert=mixed";
+    let listed: Value = serde_json::from_str(&fleet.run(&["get", "--raw", path]).await?)?;
+    let items = listed["items"].as_array().context("items")?;
+    let item = items.iter().find(|item| item["id"] == opened["incident"]["id"]).context("it is listed")?;
+    ensure!(item["lapsed"] == 1 && item["ended"].is_string(), "{listed}");
+    // What is refused says why.
+    let alert = "apiVersion: notification.toolkit.fluxcd.io/v1beta3\nkind: Alert\nmetadata: {name: mixed}\nspec:\n  providerRef: {name: hook}\n  group: {}\n\
+                 \x20 eventSources: [{kind: Kustomization, name: '*', cluster: '*', statusesAndComments: true}]\n";
+    let refused = fleet.apply(alert).await.err().context("it is refused")?;
+    ensure!(format!("{refused:#}").contains("statusesAndComments"), "{refused:#}");
     Ok(())
 }
