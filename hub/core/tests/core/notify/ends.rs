@@ -13,7 +13,7 @@ const OPEN: &str = "SELECT count(*) FROM incident WHERE ended_at IS NULL";
 const DAY: i64 = 24 * 3600;
 
 /// An Alert that groups, with these sources.
-fn grouping(sources: Value) -> Value {
+fn grouping(sources: &Value) -> Value {
     alert("apps", json!({ "eventSources": sources, "group": { "wait": "10s", "repeatInterval": "0s" } }))
 }
 
@@ -29,7 +29,7 @@ async fn what_nothing_is_heard_of_any_more_ends_and_may_fail_still() -> Result<(
     let alerted = Alerted::new("generic").await?;
     let site = &alerted.site;
     let edge = session(&alerted, "edge-1", json!({})).await?;
-    site.apply(grouping(json!([of_clusters("*")]))).await?;
+    site.apply(grouping(&json!([of_clusters("*")]))).await?;
     let tell = async |second: i64, event| {
         alerted.clock.set(second);
         alerted.hub.notify.relay(&edge, vec![event]).await?;
@@ -126,7 +126,7 @@ async fn what_is_deleted_or_not_chosen_by_its_labels_any_more_ends() -> Result<(
     }
     site.apply(git_repository("apps", "fleet", "https://git.example.com/fleet.git")).await?;
     let chosen = |team: &str| {
-        grouping(json!([{ "kind": "Kustomization", "name": "*", "matchLabels": { "team": team } },
+        grouping(&json!([{ "kind": "Kustomization", "name": "*", "matchLabels": { "team": team } },
                         { "kind": "GitRepository", "name": "*" }]))
     };
     site.apply(chosen("blue")).await?;
@@ -180,7 +180,7 @@ async fn what_is_suspended_ends_and_is_told_when_it_fails_again() -> Result<()> 
         let spec = json!({ "clusterRef": { "name": "edge-1" }, "suspend": suspend });
         kustomization("apps", "web", "./web", spec)
     };
-    site.apply(grouping(json!([{ "kind": "Kustomization", "name": "*" }]))).await?;
+    site.apply(grouping(&json!([{ "kind": "Kustomization", "name": "*" }]))).await?;
     site.apply(object(false)).await?;
     let (reason, message) = site.process("apps", "web").await?;
     ensure!(reason == "ArtifactFailed", "{reason}: {message}");
@@ -231,7 +231,7 @@ async fn is_sick(alerted: &Alerted, name: &str) -> Result<()> {
 async fn health_that_nobody_checks_any_more_ends() -> Result<()> {
     let alerted = Alerted::new("generic").await?;
     let site = &alerted.site;
-    site.apply(grouping(json!([{ "kind": "Kustomization", "name": "*" }]))).await?;
+    site.apply(grouping(&json!([{ "kind": "Kustomization", "name": "*" }]))).await?;
     for (name, cluster, message) in [("web", "edge-1", "web is broken"), ("api", "edge-2", "api is too slow")]
     {
         site.cluster(cluster, json!([{ "namespace": "apps", "agentRights": true }])).await?;
