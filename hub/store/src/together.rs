@@ -109,7 +109,7 @@ where
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is asked next, and by whom. Where that is nothing, whoever asks from now on begins anew.
+    /// What is asked next, and by whom. Where that is nothing, whoever asks from now on starts a statement.
     fn take(&self) -> HashMap<Q, Vec<Asker<A>>> {
         let mut state = self.state();
         let mut taken: HashMap<Q, Vec<Asker<A>>> = HashMap::new();
