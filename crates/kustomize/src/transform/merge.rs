@@ -42,7 +42,7 @@ pub(super) fn is_forgotten(patch: &Map) -> bool {
 /// Merges; `None` where nothing is left.
 pub(super) fn merge(
     target: Value,
-    patch: Value,
+    mut patch: Value,
     of: Type<'_>,
     hints: &Hints<'_>,
     budget: &Budget,
@@ -52,28 +52,30 @@ pub(super) fn merge(
     }
     walk(
         Some(target),
-        Some(patch),
+        Some(&mut patch),
         Field { merge_keys: None, of },
-        At { brackets: false, shared: false, hints, budget },
+        At { brackets: false, shared: false, keep_patch: false, hints, budget },
     )
 }
 
-/// Merges a value of the patch into one of the object.
+/// Merges a value of the patch into one of the object. kustomize changes the patch as well: directives go from what it comes
+/// by, and what it adds it changes where it stands. That is left in `patch` where `At::keep_patch` asks for it.
 fn walk(
     target: Option<Value>,
-    patch: Option<Value>,
+    patch: Option<&mut Value>,
     field: Field<'_>,
     at: At<'_>,
 ) -> Result<Option<Value>, String> {
-    let shape = [&target, &patch].into_iter().flatten().find(|value| !value.is_null());
+    let both = [target.as_ref(), patch.as_deref()];
+    let shape = both.into_iter().flatten().find(|value| !value.is_null());
     match shape {
         None | Some(Value::Map(_)) => {
-            let of = field.of.or_object([&target, &patch].into_iter().flatten());
+            let of = field.of.or_object(both.into_iter().flatten());
             walk_map(target, patch, of, at)
         }
         Some(Value::List(_)) => match field.merge_keys {
             Some(keys) => walk_list(target, patch, &keys, field.of, at),
-            None => Ok(match patch {
+            None => Ok(match patch.map(|patch| at.take(patch)) {
                 Some(Value::Null(_)) => None,
                 Some(Value::List(patch)) => {
                     Some(Value::List(in_brackets_of(target.as_ref(), patch, at.brackets)))
@@ -82,7 +84,7 @@ fn walk(
                 None => target,
             }),
         },
-        Some(_) => match patch {
+        Some(_) => match patch.map(|patch| at.take(patch)) {
             Some(Value::Null(_)) => Ok(None),
             Some(other @ (Value::Map(_) | Value::List(_))) => Err(mismatch("a scalar", &other)),
             Some(patch) => Ok(Some(fit(in_style(target.as_ref(), patch), at.brackets))),
@@ -115,14 +117,14 @@ fn directive(patch: &mut Map) -> Result<Directive, String> {
 
 fn walk_map(
     target: Option<Value>,
-    patch: Option<Value>,
+    patch: Option<&mut Value>,
     of: Type<'_>,
     at: At<'_>,
 ) -> Result<Option<Value>, String> {
     let mut shared = at.shared;
     let (target, patch) = match (target, patch) {
         // Nothing there yet: the patch is taken over, and walked over itself, so that its directives and nulls work.
-        (own @ (None | Some(Value::Null(_))), Some(Value::Map(mut patch))) => match directive(&mut patch)? {
+        (own @ (None | Some(Value::Null(_))), Some(Value::Map(patch))) => match directive(patch)? {
             Directive::Delete => return Ok(None),
             Directive::Merge | Directive::Replace => {
                 // What takes the place of a null is written as that was.
@@ -135,7 +137,7 @@ fn walk_map(
         (None | Some(Value::Null(_)), None | Some(Value::Null(_))) => return Ok(None),
         (Some(Value::Map(_)), Some(Value::Null(_))) => return Ok(None),
         (Some(Value::Map(target)), None) => (target, None),
-        (Some(Value::Map(mut target)), Some(Value::Map(mut patch))) => match directive(&mut patch)? {
+        (Some(Value::Map(mut target)), Some(Value::Map(patch))) => match directive(patch)? {
             Directive::Delete => return Ok(None),
             Directive::Replace => {
                 if !target.is_empty() {
@@ -155,34 +157,45 @@ fn walk_map(
                 (target, Some(patch))
             }
         },
-        (_, Some(other)) | (Some(other), None) => return Err(mismatch("a mapping", &other)),
+        (_, Some(other)) => return Err(mismatch("a mapping", other)),
+        (Some(other), None) => return Err(mismatch("a mapping", &other)),
     };
-    walk_entries(target, patch, of, At { shared, ..at }).map(|map| Some(Value::Map(map)))
+    let Some(patch) = patch else {
+        return walk_entries(target, &mut Map::new(), of, At { shared, ..at })
+            .map(|map| Some(Value::Map(map)));
+    };
+    // What is left of a patch that became a part of the object is that part.
+    let keep_patch = at.keep_patch && !shared;
+    let map = walk_entries(target, patch, of, At { shared, keep_patch, ..at })?;
+    if at.keep_patch && shared {
+        patch.clone_from(&map);
+    }
+    Ok(Some(Value::Map(map)))
 }
 
 /// Both maps are sorted: one pass over the two.
-fn walk_entries(target: Map, patch: Option<Map>, of: Type<'_>, at: At<'_>) -> Result<Map, String> {
-    if target.is_odd() || patch.as_ref().is_some_and(Map::is_odd) {
+fn walk_entries(target: Map, patch: &mut Map, of: Type<'_>, at: At<'_>) -> Result<Map, String> {
+    if target.is_odd() || patch.is_odd() {
         return Err("a mapping key must be a string".into());
     }
     let own_brackets = target.brackets();
     let at = At { brackets: at.brackets || own_brackets, ..at };
-    let mut out: Vec<(Str, Value)> = Vec::with_capacity(target.len() + patch.as_ref().map_or(0, Map::len));
+    let mut out: Vec<(Str, Value)> = Vec::with_capacity(target.len() + patch.len());
     let mut left = target.into_entries().into_iter().peekable();
-    let mut right = patch.unwrap_or_default().into_entries().into_iter().peekable();
+    let mut right = patch.values_mut().peekable();
     loop {
         let order = match (left.peek(), right.peek()) {
             (None, None) => break,
             (Some(_), None) => std::cmp::Ordering::Less,
             (None, Some(_)) => std::cmp::Ordering::Greater,
-            (Some((a, _)), Some((b, _))) => a.cmp(b),
+            (Some((a, _)), Some((b, _))) => a.cmp(*b),
         };
         let a = if order.is_le() { left.next() } else { None };
         let b = if order.is_ge() { right.next() } else { None };
-        let field = at.hints.field(of, a.as_ref().map(|(key, _)| key), b.as_ref().map(|(key, _)| key));
+        let field = at.hints.field(of, a.as_ref().map(|(key, _)| key), b.as_ref().map(|(key, _)| *key));
         let (key, a, b) = match (a, b) {
             (Some((key, a)), b) => (key, Some(a), b.map(|(_, b)| b)),
-            (None, Some((key, b))) => (key, None, Some(b)),
+            (None, Some((key, b))) => (key.clone(), None, Some(b)),
             (None, None) => break,
         };
         if at.shared {
@@ -221,22 +234,24 @@ fn walk_entries(target: Map, patch: Option<Map>, of: Type<'_>, at: At<'_>) -> Re
 
 fn walk_list(
     target: Option<Value>,
-    patch: Option<Value>,
+    patch: Option<&mut Value>,
     keys: &[&str],
     of: Type<'_>,
     at: At<'_>,
 ) -> Result<Option<Value>, String> {
     let mut shared = at.shared;
+    let mut none = List::default();
     let (target, patch) = match (target, patch) {
-        (None | Some(Value::Null(_)), Some(Value::List(mut patch))) => {
+        (None | Some(Value::Null(_)), Some(Value::List(patch))) => {
             // kustomize puts the elements into a list of its own.
-            patch.set_brackets(false);
             shared = true;
-            (patch.clone(), patch)
+            let mut target = patch.clone();
+            target.set_brackets(false);
+            (target, patch)
         }
         (Some(Value::List(_)), Some(Value::Null(_))) => return Ok(None),
-        (Some(Value::List(target)), None) => (target, List::default()),
-        (Some(Value::List(mut target)), Some(Value::List(mut patch))) => match list_directive(&mut patch)? {
+        (Some(Value::List(target)), None) => (target, &mut none),
+        (Some(Value::List(mut target)), Some(Value::List(patch))) => match list_directive(patch)? {
             Directive::Delete => return Ok(None),
             Directive::Replace => {
                 if !target.is_empty() {
@@ -246,43 +261,46 @@ fn walk_list(
                 (patch.clone(), patch)
             }
             Directive::Merge => {
+                // A directive that is gone from the one is gone from both.
+                if shared && target.len() != patch.len() {
+                    (*target).clone_from(patch);
+                }
                 if target.is_empty() {
                     target.set_brackets(patch.brackets());
                 }
                 (target, patch)
             }
         },
-        (_, Some(other)) | (Some(other), None) => return Err(mismatch("a list", &other)),
+        (_, Some(other)) => return Err(mismatch("a list", other)),
+        (Some(other), None) => return Err(mismatch("a list", &other)),
         (None, None) => return Ok(None),
     };
     let own_brackets = target.brackets();
     let at = At { brackets: at.brackets || own_brackets, shared, ..at };
-    let (target, patch) = (target.into_vec(), patch.into_vec());
-    let items = if keys.is_empty() {
-        plain::join(target, patch, of, at)?
-    } else {
-        match keys {
-            keys if keys.len() > MAX_KEYS => {
-                return Err(format!("a list is merged by more than {MAX_KEYS} keys"));
-            }
-            [key] if keyed::all_have(key, &target) && keyed::all_have(key, &patch) => {
-                keyed::join(target, patch, key, of, at)?
-            }
-            _ if target.len() + patch.len() <= MAX_PAIRWISE => match shared {
-                true => pairwise::join(patch, None, keys, of, at)?,
-                false => pairwise::join(target, Some(patch), keys, of, at)?,
-            },
-            [key] => {
-                return Err(format!(
-                    "a list of more than {MAX_PAIRWISE} elements is merged by {key}, and some of them have none"
-                ));
-            }
-            _ => join(target, patch, keys, of, at)?,
-        }
-    };
-    let mut list = List::from(items);
+    let mut list = List::from(join_lists(target.into_vec(), patch, keys, of, at)?);
     list.set_brackets(own_brackets);
     Ok(Some(Value::List(list)))
+}
+
+fn join_lists(
+    target: Vec<Value>,
+    patch: &mut Vec<Value>,
+    keys: &[&str],
+    of: Type<'_>,
+    at: At<'_>,
+) -> Result<Vec<Value>, String> {
+    match keys {
+        [] => plain::join(target, patch, of, at),
+        keys if keys.len() > MAX_KEYS => Err(format!("a list is merged by more than {MAX_KEYS} keys")),
+        [key] if keyed::all_have(key, &target) && keyed::all_have(key, patch) => {
+            keyed::join(target, patch, key, of, at)
+        }
+        _ if target.len() + patch.len() <= MAX_PAIRWISE => pairwise::join(target, patch, keys, of, at),
+        [key] => Err(format!(
+            "a list of more than {MAX_PAIRWISE} elements is merged by {key}, and some of them have none"
+        )),
+        _ => join(target, patch, keys, of, at),
+    }
 }
 
 /// The first element of a list that has a directive is for the whole list, if it is nothing else.
@@ -309,7 +327,7 @@ fn key_of(item: &Value, keys: &[&str]) -> Option<Vec<Option<Str>>> {
 /// Joins two lists by key. Elements of the patch come first, in their order; then the rest of the object's.
 fn join(
     target: Vec<Value>,
-    patch: Vec<Value>,
+    patch: &mut [Value],
     keys: &[&str],
     of: Type<'_>,
     at: At<'_>,
@@ -318,9 +336,8 @@ fn join(
     let mut slots: Vec<(Option<Value>, Option<Value>)> = Vec::with_capacity(target.len() + patch.len());
     let mut by_key: HashMap<Vec<Option<Str>>, usize> = HashMap::new();
     let mut loose = Vec::new();
-    for (item, from_patch) in
-        patch.into_iter().map(|item| (item, true)).chain(target.into_iter().map(|item| (item, false)))
-    {
+    let patch = patch.iter_mut().map(|item| (at.take(item), true));
+    for (item, from_patch) in patch.chain(target.into_iter().map(|item| (item, false))) {
         let Some(key) = key_of(&item, keys) else {
             // kustomize finds no way to apply an element without its key, and leaves it out.
             if !from_patch {
@@ -341,8 +358,8 @@ fn join(
         }
     }
     let mut out = Vec::with_capacity(slots.len() + loose.len());
-    for (target, patch) in slots {
-        match walk(target, patch, element(), at)? {
+    for (target, mut patch) in slots {
+        match walk(target, patch.as_mut(), element(), at)? {
             Some(Value::Map(map)) if map.is_empty() => {}
             Some(value) => out.push(value),
             None => {}

@@ -40,7 +40,7 @@ pub(super) fn all_have(key: &str, items: &[Value]) -> bool {
 /// Joins two lists of which [`all_have`] the key.
 pub(super) fn join(
     target: Vec<Value>,
-    patch: Vec<Value>,
+    patch: &mut Vec<Value>,
     key: &str,
     of: Type<'_>,
     at: At<'_>,
@@ -56,10 +56,12 @@ pub(super) fn join(
         by_key.entry(key.clone()).or_default().push(at);
     }
     let own = target.into_iter().map(Some).collect();
-    let mut join = Join { own, by_key, out: Vec::new(), placed: HashMap::new(), at };
+    // Where the two are one, the object's are what is left.
+    let keep_patch = at.keep_patch && !at.shared;
+    let mut join = Join { own, by_key, out: Vec::new(), placed: HashMap::new(), at: At { keep_patch, ..at } };
     let mut seen: HashSet<Str> = HashSet::new();
-    for item in patch {
-        let key = key_of(&item);
+    for item in patch.iter_mut() {
+        let key = key_of(item);
         // Of several elements of the patch with one key, the first counts.
         if seen.insert(key.clone()) {
             join.element(key, Some(item), of)?;
@@ -70,12 +72,15 @@ pub(super) fn join(
             join.element(key, None, of)?;
         }
     }
+    if at.keep_patch && at.shared {
+        *patch = join.own.iter().flatten().cloned().collect();
+    }
     Ok(join.finish(own_keys))
 }
 
 impl Join<'_> {
     /// Joins the elements with one key.
-    fn element(&mut self, key: Str, patch: Option<Value>, of: Type<'_>) -> Result<(), String> {
+    fn element(&mut self, key: Str, patch: Option<&mut Value>, of: Type<'_>) -> Result<(), String> {
         let field = Field { merge_keys: None, of };
         let first = self.by_key.get(&key).and_then(|places| places.first().copied());
         let Some(first) = first else {

@@ -24,10 +24,10 @@ struct Lists<'k> {
     keys: Vec<&'k str>,
 }
 
-/// `patch` is `None` where the object had no list: it gets the patch's, and the two are one from there on.
+/// Joins two lists. Where the object had none (`At::shared`) the two are one.
 pub(super) fn join(
     target: Vec<Value>,
-    patch: Option<Vec<Value>>,
+    patch: &mut Vec<Value>,
     keys: &[&str],
     of: Type<'_>,
     place: At<'_>,
@@ -35,30 +35,34 @@ pub(super) fn join(
     let count = target.len();
     let mut lists = Lists { nodes: target, keys: keys.to_vec() };
     let mut target: Vec<usize> = (0..count).collect();
-    let patch: Option<Vec<usize>> = patch.map(|patch| {
-        lists.nodes.extend(patch);
-        (count..lists.nodes.len()).collect()
-    });
+    if !place.shared {
+        lists.nodes.append(patch);
+    }
+    let new_items: Vec<usize> = (count..lists.nodes.len()).collect();
 
-    let wanted = lists.wanted(patch.iter().flatten().chain(&target));
+    let wanted = lists.wanted(new_items.iter().chain(&target));
     let mut seen: HashSet<&Texts> = HashSet::new();
     let mut out: Vec<usize> = Vec::new();
     for texts in &wanted {
         let own = lists.first(&target, texts);
-        let new = lists.first(patch.as_ref().unwrap_or(&target), texts);
+        let new = if place.shared { own } else { lists.first(&new_items, texts) };
         let (own_size, new_size) = (lists.size(own), lists.size(new));
         // Both are there twice meanwhile, at each level of lists inside of each other.
         let held = place.budget.hold(own_size.bytes().saturating_add(new_size.bytes()))?;
         if !seen.insert(texts) {
             place.budget.work(own_size.nodes + new_size.nodes)?;
         }
-        let new_value = lists.copy(new);
-        // A directive counts once: where the same texts come again, the element is found without it.
-        let directive = new.and_then(|at| lists.nodes[at].as_map_mut()?.remove(DIRECTIVE));
-        let merged = walk(lists.copy(own), new_value, Field { merge_keys: None, of }, place)?;
+        let is_replaced = new.is_some_and(|at| lists.is_replacing(at));
+        let own_value = own.map(|at| lists.nodes[at].clone());
+        // The patch's element can be found by other texts again, as it is then.
+        let mut new_value = new.map(|at| lists.take(at));
+        let at_element = At { keep_patch: true, ..place };
+        let merged = walk(own_value, new_value.as_mut(), Field { merge_keys: None, of }, at_element)?;
+        if let Some((at, left)) = new.zip(new_value) {
+            lists.nodes[at] = left;
+        }
         drop(held);
         // What is to be replaced stays where it is, and is laid over its replacement at the end.
-        let is_replaced = directive.as_ref().and_then(Value::as_str) == Some("replace");
         let at = if is_replaced { new.or(own) } else { own.or(new) };
         match (merged, at) {
             (Some(Value::Map(mut map)), Some(at)) if !map.is_empty() => {
@@ -71,8 +75,12 @@ pub(super) fn join(
             _ => lists.set(&mut target, texts, None)?,
         }
     }
-    for at in target {
-        lists.lay_over(&mut out, at)?;
+    for at in &target {
+        lists.lay_over(&mut out, *at)?;
+    }
+    if place.keep_patch {
+        let left = if place.shared { target } else { new_items };
+        *patch = left.into_iter().map(|at| lists.nodes[at].clone()).collect();
     }
     lists.give(out, place.budget)
 }
@@ -103,8 +111,13 @@ impl Lists<'_> {
         at.map_or_else(Size::default, |at| Size::of(&self.nodes[at]))
     }
 
-    fn copy(&self, at: Option<usize>) -> Option<Value> {
-        at.map(|at| self.nodes[at].clone())
+    fn take(&mut self, at: usize) -> Value {
+        std::mem::replace(&mut self.nodes[at], Value::Null(NullForm::Empty))
+    }
+
+    fn is_replacing(&self, at: usize) -> bool {
+        let directive = self.nodes[at].as_map().and_then(|map| map.get(DIRECTIVE));
+        directive.and_then(Value::as_str) == Some("replace")
     }
 
     /// Puts an element of the object into the result, in the place of what has its texts.
@@ -129,7 +142,7 @@ impl Lists<'_> {
             let left = left.entry(at).or_default();
             *left -= 1;
             if *left == 0 {
-                items.push(std::mem::replace(&mut self.nodes[at], Value::Null(NullForm::Empty)));
+                items.push(self.take(at));
             } else {
                 budget.put(Size::of(&self.nodes[at]), 0)?;
                 items.push(self.nodes[at].clone());

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::budget::Budget;
 use crate::schema::{Field, Type};
-use crate::value::{List, Map, Str, Text, TextStyle, Value};
+use crate::value::{List, Map, NullForm, Str, Text, TextStyle, Value};
 use crate::yaml::{self, Hint, KeyAgain};
 
 /// Where a value stands.
@@ -15,8 +15,17 @@ pub(super) struct At<'h> {
     pub(super) brackets: bool,
     /// The object had nothing here and got what the patch has: from there on the two are one.
     pub(super) shared: bool,
+    /// Another element of the object may get the same patch: what kustomize would leave of it must be left.
+    pub(super) keep_patch: bool,
     pub(super) hints: &'h Hints<'h>,
     pub(super) budget: &'h Budget,
+}
+
+impl At<'_> {
+    /// A value of the patch as a part of the result.
+    pub(super) fn take(&self, patch: &mut Value) -> Value {
+        if self.keep_patch { patch.clone() } else { std::mem::replace(patch, Value::Null(NullForm::Empty)) }
+    }
 }
 
 /// What comments say of fields, by the places of their keys.

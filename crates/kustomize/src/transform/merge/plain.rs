@@ -36,10 +36,16 @@ struct Out {
 
 /// Joins two lists: elements of the patch come first, then the rest of the object's. Of those with the same text the object's
 /// own stays, and the last of these.
-pub(super) fn join(own: Vec<Value>, new: Vec<Value>, of: Type<'_>, at: At<'_>) -> Result<Vec<Value>, String> {
-    let into_place = |items: Vec<Value>| items.into_iter().map(|item| fit(item, at.brackets)).collect();
-    let own = if at.shared { into_place(own) } else { own };
-    let mut join = Join { own, new: into_place(new), of, at, out: Out::default() };
+pub(super) fn join(
+    own: Vec<Value>,
+    new: &mut [Value],
+    of: Type<'_>,
+    at: At<'_>,
+) -> Result<Vec<Value>, String> {
+    let into_place = |item: Value| fit(item, at.brackets);
+    let own = if at.shared { own.into_iter().map(into_place).collect() } else { own };
+    let new = new.iter_mut().map(|item| into_place(at.take(item))).collect();
+    let mut join = Join { own, new, of, at, out: Out::default() };
     let mut seen: HashSet<Str> = HashSet::new();
     let wanted: Vec<Str> = join.new.iter().chain(&join.own).map(text).collect();
     let (mut own_firsts, mut new_firsts) = (firsts(&join.own), firsts(&join.new));
@@ -91,7 +97,7 @@ impl Join<'_> {
     /// Joins the first elements without a text, of which one at least is a list or mapping.
     fn composite(&mut self, text: Str, found: (Option<usize>, Option<usize>)) -> Result<bool, String> {
         let take = |item: &mut Value| std::mem::replace(item, Value::Null(NullForm::Empty));
-        let new = found.1.map(|at| take(&mut self.new[at]));
+        let mut new = found.1.map(|at| take(&mut self.new[at]));
         let own = match found.0.map(|at| &mut self.own[at]) {
             Some(Value::Null(form)) => Some(Value::Null(*form)),
             own => own.map(take),
@@ -106,7 +112,7 @@ impl Join<'_> {
         };
         let was_hollow = own.as_ref().is_none_or(is_hollow);
         let own_type = own.as_ref().filter(|own| !is_scalar(own)).map(Value::type_name);
-        let merged = walk(own, new, Field { merge_keys: None, of: self.of }, self.at)?;
+        let merged = walk(own, new.as_mut(), Field { merge_keys: None, of: self.of }, self.at)?;
         match (merged.filter(|value| !is_hollow(value)), own_type) {
             (None, Some(own)) if !was_hollow && !is_changed => Err(misfit(own)),
             (None, _) => {
