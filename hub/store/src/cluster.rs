@@ -393,7 +393,7 @@ impl Store {
             let pool = pool.clone();
             async move { sessions_of(&pool, &clusters).await }
         };
-        self.together.sessions.ask(cluster, ask).await
+        self.together.sessions.ask(&self.health, cluster, ask).await
     }
 
     /// Whether `session` is still the cluster's newest.

@@ -157,7 +157,10 @@ impl Store {
             let pool = pool.clone();
             async move { descents_of(&pool, objects).await }
         };
-        self.together.descents.ask(((kind, namespace.to_owned(), name.to_owned()), depth), ask).await
+        self.together
+            .descents
+            .ask(&self.health, ((kind, namespace.to_owned(), name.to_owned()), depth), ask)
+            .await
     }
 
     /// The URLs for which a person used this Secret of a namespace: those of sources that no Kustomization made or took over.

@@ -59,6 +59,9 @@ pub enum StoreError {
         #[source]
         source: sqlx::Error,
     },
+    /// The database went away while it was asked; why.
+    #[error("the database is away: {0}")]
+    Away(&'static str),
     /// A question that was asked together with others failed, for all who asked it.
     #[error(transparent)]
     Shared(Arc<StoreError>),
@@ -138,6 +141,7 @@ impl StoreError {
     pub fn outage(&self) -> Option<&'static str> {
         match self {
             Self::Query { source, .. } => crate::health::reason(source),
+            Self::Away(why) => Some(why),
             Self::Shared(error) => error.outage(),
             Self::Url(_)
             | Self::Migrate(_)

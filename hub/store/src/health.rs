@@ -58,6 +58,21 @@ impl Health {
         health
     }
 
+    /// Of a database that nobody asks, and that is as [`Self::is`] says.
+    #[cfg(test)]
+    pub(crate) fn unasked() -> Self {
+        Self(Arc::new(Inner {
+            outage: watch::Sender::new(None),
+            back: Mutex::default(),
+            noted: Mutex::default(),
+        }))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is(&self, outage: Option<&'static str>) {
+        self.0.outage.send_replace(outage);
+    }
+
     /// Why the database is of no use at the moment; none while it answers.
     #[must_use]
     pub fn outage(&self) -> Option<&'static str> {

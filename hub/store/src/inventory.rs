@@ -321,7 +321,7 @@ impl Store {
             let pool = pool.clone();
             async move { children_of(&pool, &owners).await }
         };
-        Ok(self.together.children.ask((applier, cluster), ask).await?.unwrap_or_default())
+        Ok(self.together.children.ask(&self.health, (applier, cluster), ask).await?.unwrap_or_default())
     }
 
     /// Where `applier` owns something; asked [together](crate::together) with what others own.
@@ -334,7 +334,7 @@ impl Store {
             let pool = pool.clone();
             async move { holdings_of(&pool, &appliers).await }
         };
-        Ok(self.together.holdings.ask(applier, ask).await?.unwrap_or_default())
+        Ok(self.together.holdings.ask(&self.health, applier, ask).await?.unwrap_or_default())
     }
 }
 

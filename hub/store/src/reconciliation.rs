@@ -533,7 +533,7 @@ impl Store {
             let pool = pool.clone();
             async move { newest_of(&pool, &appliers).await }
         };
-        self.together.newest.ask(applier, ask).await
+        self.together.newest.ask(&self.health, applier, ask).await
     }
 
     /// What the newest attempt of an applier has read of its cluster.

@@ -214,7 +214,7 @@ impl Store {
                 })
             }
         };
-        self.together.named.ask((kind, namespace.to_owned(), name.to_owned()), ask).await
+        self.together.named.ask(&self.health, (kind, namespace.to_owned(), name.to_owned()), ask).await
     }
 
     /// The object of that uid, for a pass: [together](crate::together) with what other passes ask for.
@@ -235,7 +235,7 @@ impl Store {
                 read_each(&rows, &sealer, |row| Ok(Some(ResourceUid(row.try_get("uid")?))))
             }
         };
-        self.together.objects.ask(uid, ask).await
+        self.together.objects.ask(&self.health, uid, ask).await
     }
 
     /// The object of that name.

@@ -70,7 +70,7 @@ impl Store {
             let pool = pool.clone();
             async move { set_aside_of(&pool, &inputs).await }
         };
-        let aside = self.together.set_aside.ask(inputs, ask).await?;
+        let aside = self.together.set_aside.ask(&self.health, inputs, ask).await?;
         Ok(aside.filter(|aside| aside.until > now))
     }
 

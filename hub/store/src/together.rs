@@ -12,6 +12,7 @@ use roadstead_api::KindId;
 use roadstead_model::{ApplierUid, ClusterUid, Digest, ObjectRef, ResourceUid};
 use tokio::sync::oneshot::{self, Sender};
 
+use crate::health::Health;
 use crate::{AgentSession, Descent, Holdings, Reconciliation, SetAside, StoreError, Stored};
 
 /// What passes ask of the database together.
@@ -76,9 +77,11 @@ where
     /// The answer to a question, where there is one. `ask` asks several at once.
     ///
     /// # Errors
-    /// Where `ask` fails, for all whose questions it was about to ask; and where the answer to this question is an error.
+    /// Where `ask` fails, or the database goes away, for all whose questions were about to be asked; and where the answer to this question is
+    /// an error.
     pub(crate) async fn ask<R>(
         &self,
+        health: &Health,
         question: Q,
         ask: impl Fn(Vec<Q>) -> R + Send + Sync + 'static,
     ) -> Result<Option<A>, StoreError>
@@ -93,7 +96,7 @@ where
         };
         if begins {
             // Not by whoever asks first: others rely on it, and that one may go away at any time.
-            tokio::spawn(Round { of: self.clone(), is_over: false }.ask_all(ask));
+            tokio::spawn(Round { of: self.clone(), is_over: false }.ask_all(health.clone(), ask));
         }
         match answer.await {
             Ok(answer) => answer.map_err(StoreError::Shared),
@@ -139,7 +142,7 @@ where
     Q: Clone + Eq + Hash + Send + 'static,
     A: Clone + Send + Sync + 'static,
 {
-    async fn ask_all<R>(mut self, ask: impl Fn(Vec<Q>) -> R + Send + Sync)
+    async fn ask_all<R>(mut self, health: Health, ask: impl Fn(Vec<Q>) -> R + Send + Sync)
     where
         R: Future<Output = Result<Answers<Q, A>, StoreError>> + Send,
     {
@@ -149,7 +152,13 @@ where
                 self.is_over = true;
                 return;
             }
-            match ask(taken.keys().cloned().collect()).await {
+            let answers = tokio::select! {
+                biased;
+                answers = ask(taken.keys().cloned().collect()) => answers,
+                // A statement to a server that does not answer may never end, and others wait for it.
+                why = health.lost() => Err(StoreError::Away(why)),
+            };
+            match answers {
                 Ok(mut answers) => {
                     for (question, askers) in taken {
                         tell(askers, answers.remove(&question).transpose().map_err(Arc::new));
@@ -200,6 +209,7 @@ mod tests {
     #[derive(Clone)]
     struct Database {
         questions: Together<u32, u32>,
+        health: Health,
         asked: Arc<Mutex<Vec<Vec<u32>>>>,
         /// A statement needs one.
         goes_on: Arc<Semaphore>,
@@ -210,7 +220,7 @@ mod tests {
         fn new(is_away: bool) -> Self {
             let (questions, asked, goes_on) =
                 (Together::default(), Arc::default(), Arc::new(Semaphore::new(0)));
-            Self { questions, asked, goes_on, is_away }
+            Self { questions, health: Health::unasked(), asked, goes_on, is_away }
         }
 
         fn statement(&self, mut numbers: Vec<u32>) -> Statement {
@@ -234,7 +244,7 @@ mod tests {
 
         async fn ask(&self, number: u32) -> Result<Option<u32>, StoreError> {
             let this = self.clone();
-            self.questions.ask(number, move |numbers| this.statement(numbers)).await
+            self.questions.ask(&self.health, number, move |numbers| this.statement(numbers)).await
         }
 
         fn asked(&self) -> Vec<Vec<u32>> {
@@ -317,5 +327,27 @@ mod tests {
         database.goes_on.add_permits(2);
         database.ask(666).await.unwrap_err();
         assert_eq!(database.ask(2).await.unwrap(), Some(4));
+    }
+
+    #[tokio::test]
+    async fn a_statement_that_never_ends_keeps_nobody_once_the_database_is_known_to_be_away() {
+        let database = Database::new(false);
+        let first = tokio::spawn({
+            let database = database.clone();
+            async move { database.ask(2).await }
+        });
+        database.until_asked(2).await;
+        let others = tokio::spawn({
+            let database = database.clone();
+            async move { join_all([2, 4].map(|number| database.ask(number))).await }
+        });
+        database.health.is(Some("it does not answer"));
+        for answer in others.await.unwrap().into_iter().chain([first.await.unwrap()]) {
+            assert_eq!(answer.unwrap_err().outage(), Some("it does not answer"));
+        }
+        // It has failed over meanwhile.
+        database.health.is(None);
+        database.goes_on.add_permits(1);
+        assert_eq!(database.ask(4).await.unwrap(), Some(8));
     }
 }
