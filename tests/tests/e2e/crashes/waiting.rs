@@ -9,11 +9,12 @@ use roadstead_tests::{Fleet, HubProcess, PATIENCE, eventually, kustomization};
 use super::world::Victim;
 
 /// A Deployment whose pods take a while, and a ConfigMap.
+/// Its Pods are replaced one after the other, which takes longer than the 10 s after which it is told what is waited for.
 fn files(ns: &str, word: &str) -> Commit {
     let web = format!(
         "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web, namespace: {ns}}}\nspec:\n  replicas: 2\n  \
          selector: {{matchLabels: {{app: web}}}}\n  template:\n    metadata:\n      labels: {{app: web}}\n      \
-         annotations: {{devcluster.roadstead.dev/ready-after: 4s}}\n    \
+         annotations: {{devcluster.roadstead.dev/ready-after: 8s}}\n    \
          spec: {{containers: [{{name: web, image: web, env: [{{name: WORD, value: {word}}}]}}]}}\n"
     );
     Commit::new()
