@@ -388,12 +388,8 @@ impl Store {
     /// # Errors
     /// Where the database refuses.
     pub async fn session(&self, cluster: ClusterUid) -> Result<Option<AgentSession>, StoreError> {
-        let pool = self.pool.clone();
-        let ask = move |clusters: Vec<ClusterUid>| {
-            let pool = pool.clone();
-            async move { sessions_of(&pool, &clusters).await }
-        };
-        self.together.sessions.ask(&self.health, cluster, ask).await
+        let ask = |this: Self, clusters: Vec<_>| async move { sessions_of(&this.pool, &clusters).await };
+        self.together.sessions.ask(&self.health, self, cluster, ask).await
     }
 
     /// Whether `session` is still the cluster's newest.

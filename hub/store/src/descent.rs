@@ -152,15 +152,9 @@ impl Store {
         name: &str,
         depth: usize,
     ) -> Result<Option<Descent>, StoreError> {
-        let pool = self.pool.clone();
-        let ask = move |objects: Vec<(Named, usize)>| {
-            let pool = pool.clone();
-            async move { descents_of(&pool, objects).await }
-        };
-        self.together
-            .descents
-            .ask(&self.health, ((kind, namespace.to_owned(), name.to_owned()), depth), ask)
-            .await
+        let object = ((kind, namespace.to_owned(), name.to_owned()), depth);
+        let ask = |this: Self, objects| async move { descents_of(&this.pool, objects).await };
+        self.together.descents.ask(&self.health, self, object, ask).await
     }
 
     /// The URLs for which a person used this Secret of a namespace: those of sources that no Kustomization made or took over.

@@ -10,6 +10,9 @@ use roadstead_model::{
 };
 use serde::Deserialize;
 use serde_json::Value;
+use sqlx::postgres::PgArguments;
+use sqlx::query::QueryAs;
+use sqlx::{AssertSqlSafe, Postgres};
 use uuid::Uuid;
 
 use crate::blob::{BlobHead, digest};
@@ -257,6 +260,31 @@ impl OpenRow {
     }
 }
 
+/// An attempt that is open, with all of the key but its digest. The parameters are those of [`of_key`].
+const OPEN: &str = "applier = $1 AND attempt = $2 AND cluster_uid = $3 AND epoch = $4 AND generation = $5
+    AND finished_at IS NULL AND dispatch IS NOT NULL AND dispatch_format <= $7 AND coalesce(dispatch ->> 'kind' = ANY ($8), true)";
+
+/// Whether the session is the cluster's newest.
+const IS_CURRENT: &str = "EXISTS (SELECT FROM agent_session s WHERE s.cluster_uid = $3 AND s.session = $6)";
+
+/// Binds `$1` to `$8` of a query with [`OPEN`] or [`IS_CURRENT`].
+fn of_key<'q, O>(
+    query: QueryAs<'q, Postgres, O, PgArguments>,
+    key: &DispatchKey,
+    cluster: ClusterUid,
+    session: SessionId,
+) -> QueryAs<'q, Postgres, O, PgArguments> {
+    query
+        .bind(key.applier.0)
+        .bind(key.attempt.0)
+        .bind(cluster.0)
+        .bind(key.epoch.0)
+        .bind(key.generation.0)
+        .bind(session.0)
+        .bind(FORMAT)
+        .bind(newer::known_kinds())
+}
+
 impl Tx {
     /// The dispatch of this attempt, where it is open for `cluster`, all of the key is its, and `session` is the cluster's
     /// newest; it then stays open until this unit of work ends.
@@ -270,25 +298,14 @@ impl Tx {
         session: SessionId,
     ) -> Result<Option<DispatchSpec>, StoreError> {
         let what = "look for an open reconciliation";
-        let open: Option<OpenRow> = sqlx::query_as(
-            "SELECT build_digest, dispatch_format, dispatch FROM reconciliation
-             WHERE applier = $1 AND attempt = $2 AND cluster_uid = $3 AND epoch = $4 AND generation = $5
-                   AND finished_at IS NULL AND dispatch IS NOT NULL AND dispatch_format <= $7
-                   AND coalesce(dispatch ->> 'kind' = ANY ($8), true)
-                   AND EXISTS (SELECT FROM agent_session s WHERE s.cluster_uid = $3 AND s.session = $6)
-             FOR UPDATE",
-        )
-        .bind(key.applier.0)
-        .bind(key.attempt.0)
-        .bind(cluster.0)
-        .bind(key.epoch.0)
-        .bind(key.generation.0)
-        .bind(session.0)
-        .bind(FORMAT)
-        .bind(newer::known_kinds())
-        .fetch_optional(self.written().await?)
-        .await
-        .map_err(StoreError::query(what))?;
+        let sql = format!(
+            "SELECT build_digest, dispatch_format, dispatch FROM reconciliation WHERE {OPEN} AND {IS_CURRENT} FOR UPDATE"
+        );
+        let query = sqlx::query_as::<_, OpenRow>(AssertSqlSafe(sql));
+        let open = of_key(query, key, cluster, session)
+            .fetch_optional(self.written().await?)
+            .await
+            .map_err(StoreError::query(what))?;
         open.map_or(Ok(None), |open| open.of(what, key))
     }
 }
@@ -315,28 +332,18 @@ impl Store {
             trace: Option<String>,
         }
         let what = "look for an open reconciliation";
-        let found: Option<Found> = sqlx::query_as(
+        let sql = format!(
             "SELECT applier, attempt, cluster_uid, generation, revision, artifact_digest, build_digest, request,
                     deletes, reads, rendered_by, started_at, deadline, finished_at, reason, checked_at, dispatch_digest, trigger, dispatch_format,
-                    dispatch, trace, false AS is_past,
-                    EXISTS (SELECT FROM agent_session WHERE cluster_uid = $3 AND session = $7) AS is_current,
+                    dispatch, trace, false AS is_past, {IS_CURRENT} AS is_current,
                     EXISTS (SELECT FROM child WHERE parent = $1) AS has_children
-             FROM reconciliation
-             WHERE applier = $1 AND attempt = $2 AND cluster_uid = $3 AND epoch = $4 AND generation = $5
-                   AND finished_at IS NULL AND dispatch IS NOT NULL AND dispatch_format <= $6
-                   AND coalesce(dispatch ->> 'kind' = ANY ($8), true)",
-        )
-        .bind(key.applier.0)
-        .bind(key.attempt.0)
-        .bind(cluster.0)
-        .bind(key.epoch.0)
-        .bind(key.generation.0)
-        .bind(FORMAT)
-        .bind(session.0)
-        .bind(newer::known_kinds())
-        .fetch_optional(&self.pool)
-        .await
-        .map_err(StoreError::query(what))?;
+             FROM reconciliation WHERE {OPEN}"
+        );
+        let query = sqlx::query_as::<_, Found>(AssertSqlSafe(sql));
+        let found = of_key(query, key, cluster, session)
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(StoreError::query(what))?;
         let Some(Found { row, is_current, has_children, dispatch_format, dispatch, trace }) = found else {
             return Ok(None);
         };
@@ -362,31 +369,22 @@ impl Store {
     ) -> Result<bool, StoreError> {
         let what = "look for what an applier owns";
         let columns = Columns::of(objects);
-        let open: Option<OpenRow> = sqlx::query_as(
+        let sql = format!(
             "SELECT build_digest, dispatch_format, dispatch FROM reconciliation
-             WHERE applier = $1 AND attempt = $2 AND cluster_uid = $3 AND epoch = $4 AND generation = $5
-                   AND finished_at IS NULL AND dispatch IS NOT NULL AND dispatch_format <= $7
-                   AND coalesce(dispatch ->> 'kind' = ANY ($8), true)
-                   AND EXISTS (SELECT FROM agent_session s WHERE s.cluster_uid = $3 AND s.session = $6)
-                   AND NOT EXISTS (SELECT * FROM unnest($9::text[], $10::text[], $11::text[], $12::text[])
-                                   EXCEPT SELECT api_group, kind, namespace, name FROM inventory
-                                          WHERE inventory.cluster_uid = $3 AND inventory.applier = $1)",
-        )
-        .bind(key.applier.0)
-        .bind(key.attempt.0)
-        .bind(cluster.0)
-        .bind(key.epoch.0)
-        .bind(key.generation.0)
-        .bind(session.0)
-        .bind(FORMAT)
-        .bind(newer::known_kinds())
-        .bind(&columns.groups)
-        .bind(&columns.kinds)
-        .bind(&columns.namespaces)
-        .bind(&columns.names)
-        .fetch_optional(&self.pool)
-        .await
-        .map_err(StoreError::query(what))?;
+             WHERE {OPEN} AND {IS_CURRENT}
+               AND NOT EXISTS (SELECT * FROM unnest($9::text[], $10::text[], $11::text[], $12::text[])
+                               EXCEPT SELECT api_group, kind, namespace, name FROM inventory
+                                      WHERE inventory.cluster_uid = $3 AND inventory.applier = $1)"
+        );
+        let query = sqlx::query_as::<_, OpenRow>(AssertSqlSafe(sql));
+        let open = of_key(query, key, cluster, session)
+            .bind(&columns.groups)
+            .bind(&columns.kinds)
+            .bind(&columns.namespaces)
+            .bind(&columns.names)
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(StoreError::query(what))?;
         Ok(open.map_or(Ok(None), |open| open.of(what, key))?.is_some())
     }
 

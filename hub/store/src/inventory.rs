@@ -316,12 +316,9 @@ impl Store {
         applier: ApplierUid,
         cluster: ClusterUid,
     ) -> Result<Vec<ObjectRef>, StoreError> {
-        let pool = self.pool.clone();
-        let ask = move |owners: Vec<(ApplierUid, ClusterUid)>| {
-            let pool = pool.clone();
-            async move { children_of(&pool, &owners).await }
-        };
-        Ok(self.together.children.ask(&self.health, (applier, cluster), ask).await?.unwrap_or_default())
+        let ask = |this: Self, owners: Vec<_>| async move { children_of(&this.pool, &owners).await };
+        let owner = (applier, cluster);
+        Ok(self.together.children.ask(&self.health, self, owner, ask).await?.unwrap_or_default())
     }
 
     /// Where `applier` owns something; asked [together](crate::together) with what others own.
@@ -329,12 +326,8 @@ impl Store {
     /// # Errors
     /// Where the database refuses.
     pub async fn holdings(&self, applier: ApplierUid) -> Result<Holdings, StoreError> {
-        let pool = self.pool.clone();
-        let ask = move |appliers: Vec<ApplierUid>| {
-            let pool = pool.clone();
-            async move { holdings_of(&pool, &appliers).await }
-        };
-        Ok(self.together.holdings.ask(&self.health, applier, ask).await?.unwrap_or_default())
+        let ask = |this: Self, appliers: Vec<_>| async move { holdings_of(&this.pool, &appliers).await };
+        Ok(self.together.holdings.ask(&self.health, self, applier, ask).await?.unwrap_or_default())
     }
 }
 

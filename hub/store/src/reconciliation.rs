@@ -528,12 +528,8 @@ impl Store {
         &self,
         applier: ApplierUid,
     ) -> Result<Option<Reconciliation>, StoreError> {
-        let pool = self.pool.clone();
-        let ask = move |appliers: Vec<ApplierUid>| {
-            let pool = pool.clone();
-            async move { newest_of(&pool, &appliers).await }
-        };
-        self.together.newest.ask(&self.health, applier, ask).await
+        let ask = |this: Self, appliers: Vec<_>| async move { newest_of(&this.pool, &appliers).await };
+        self.together.newest.ask(&self.health, self, applier, ask).await
     }
 
     /// What the newest attempt of an applier has read of its cluster.

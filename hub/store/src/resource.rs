@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
-use std::sync::Arc;
 
 use jiff::Timestamp;
 use roadstead_api::KindId;
@@ -13,7 +12,7 @@ use roadstead_model::ResourceUid;
 use serde_json::json;
 use sqlx::postgres::PgRow;
 use sqlx::{Postgres, QueryBuilder, Row};
-use tokio_stream::StreamExt as _;
+use tokio_stream::{Stream, StreamExt as _};
 use uuid::Uuid;
 
 use crate::changes::Change;
@@ -21,7 +20,7 @@ use crate::counted::Work;
 use crate::stored::{Stored, time};
 use crate::time::to_sql;
 use crate::together::{Answers, Named};
-use crate::{Sealer, Store, StoreError, Tx, newer};
+use crate::{Store, StoreError, Tx, newer};
 
 /// Which objects a list is of.
 #[derive(Debug, Clone, Default)]
@@ -133,23 +132,6 @@ const COLUMNS: &str = "uid, api_group, kind, namespace, name, generation, resour
 /// whoever changes its status, and the other way round. Removing an object waits for both.
 const HOLD: &str = " FOR NO KEY UPDATE";
 
-/// The objects of these rows by what they were asked for.
-fn read_each<Q: Eq + Hash>(
-    rows: &[PgRow],
-    sealer: &Sealer,
-    question: impl Fn(&PgRow) -> Result<Option<Q>, sqlx::Error>,
-) -> Result<Answers<Q, Stored>, StoreError> {
-    let mut answers = Answers::with_capacity(rows.len());
-    for row in rows {
-        let Some(question) = question(row).map_err(StoreError::query("read resources"))? else { continue };
-        // One that cannot be read fails nobody who asked for another one.
-        if let Some(answer) = Stored::from_row(row, sealer).transpose() {
-            answers.insert(question, answer);
-        }
-    }
-    Ok(answers)
-}
-
 /// How many objects of these kinds a namespace has.
 async fn count_in(
     connection: impl sqlx::PgExecutor<'_>,
@@ -186,35 +168,34 @@ impl Store {
         namespace: &str,
         name: &str,
     ) -> Result<Option<Stored>, StoreError> {
-        let (pool, sealer) = (self.pool.clone(), Arc::clone(&self.sealer));
-        let ask = move |named: Vec<Named>| {
-            let (pool, sealer) = (pool.clone(), Arc::clone(&sealer));
-            async move {
-                let of = |part: fn(&Named) -> &str| named.iter().map(part).collect::<Vec<_>>();
-                let sql = format!(
-                    "SELECT place, {COLUMNS}
-                     FROM (SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) WITH ORDINALITY LIMIT $5)
-                          AS asked (g, k, ns, n, place)
-                     CROSS JOIN LATERAL (SELECT * FROM resource
-                         WHERE api_group = asked.g AND kind = asked.k AND namespace = asked.ns AND name = asked.n
-                           AND namespace COLLATE \"C\" = asked.ns AND name COLLATE \"C\" = asked.n OFFSET 0) AS found"
-                );
-                let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
-                    .bind(of(|(kind, ..)| kind.get().group()))
-                    .bind(of(|(kind, ..)| kind.get().kind))
-                    .bind(of(|(_, namespace, _)| namespace))
-                    .bind(of(|(_, _, name)| name))
-                    .bind(i64::try_from(named.len()).unwrap_or(i64::MAX))
-                    .fetch_all(&pool)
-                    .await
-                    .map_err(StoreError::query("read resources"))?;
-                read_each(&rows, &sealer, |row| {
-                    let place = usize::try_from(row.try_get::<i64, _>("place")?).ok();
-                    Ok(place.and_then(|place| named.get(place.checked_sub(1)?)).cloned())
-                })
-            }
+        let ask = |this: Self, named| async move { this.all_named(named).await };
+        let named = (kind, namespace.to_owned(), name.to_owned());
+        self.together.named.ask(&self.health, self, named, ask).await
+    }
+
+    async fn all_named(&self, named: Vec<Named>) -> Result<Answers<Named, Stored>, StoreError> {
+        let of = |part: fn(&Named) -> &str| named.iter().map(part).collect::<Vec<_>>();
+        // By the OFFSET each is looked up by its key, as `NAMED` does for one.
+        let sql = format!(
+            "SELECT place, {COLUMNS}
+             FROM (SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) WITH ORDINALITY LIMIT $5)
+                  AS asked (g, k, ns, n, place)
+             CROSS JOIN LATERAL (SELECT * FROM resource
+                 WHERE api_group = asked.g AND kind = asked.k AND namespace = asked.ns AND name = asked.n
+                   AND namespace COLLATE \"C\" = asked.ns AND name COLLATE \"C\" = asked.n OFFSET 0) AS found"
+        );
+        let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
+            .bind(of(|(kind, ..)| kind.get().group()))
+            .bind(of(|(kind, ..)| kind.get().kind))
+            .bind(of(|(_, namespace, _)| namespace))
+            .bind(of(|(_, _, name)| name))
+            .bind(i64::try_from(named.len()).unwrap_or(i64::MAX))
+            .fetch(&self.pool);
+        let question = |row: &PgRow| {
+            let place = usize::try_from(row.try_get::<i64, _>("place")?).ok();
+            Ok(place.and_then(|place| named.get(place.checked_sub(1)?)).cloned())
         };
-        self.together.named.ask(&self.health, (kind, namespace.to_owned(), name.to_owned()), ask).await
+        self.answers(rows, question).await
     }
 
     /// The object of that uid, for a pass: [together](crate::together) with what other passes ask for.
@@ -222,20 +203,33 @@ impl Store {
     /// # Errors
     /// Where the database or the key fails.
     pub async fn get_by_uid_for_pass(&self, uid: ResourceUid) -> Result<Option<Stored>, StoreError> {
-        let (pool, sealer) = (self.pool.clone(), Arc::clone(&self.sealer));
-        let ask = move |uids: Vec<ResourceUid>| {
-            let (pool, sealer) = (pool.clone(), Arc::clone(&sealer));
-            async move {
-                let sql = format!("SELECT {COLUMNS} FROM resource WHERE uid = ANY($1)");
-                let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
-                    .bind(uids.iter().map(|uid| uid.0).collect::<Vec<_>>())
-                    .fetch_all(&pool)
-                    .await
-                    .map_err(StoreError::query("read resources"))?;
-                read_each(&rows, &sealer, |row| Ok(Some(ResourceUid(row.try_get("uid")?))))
-            }
+        let ask = |this: Self, uids: Vec<ResourceUid>| async move {
+            let sql = format!("SELECT {COLUMNS} FROM resource WHERE uid = ANY($1)");
+            let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
+                .bind(uids.iter().map(|uid| uid.0).collect::<Vec<_>>())
+                .fetch(&this.pool);
+            this.answers(rows, |row| Ok(Some(ResourceUid(row.try_get("uid")?)))).await
         };
-        self.together.objects.ask(&self.health, uid, ask).await
+        self.together.objects.ask(&self.health, self, uid, ask).await
+    }
+
+    /// The objects of these rows by what they were asked for. One row after the other, so that not all of them are in memory besides.
+    async fn answers<Q: Eq + Hash>(
+        &self,
+        mut rows: impl Stream<Item = Result<PgRow, sqlx::Error>> + Unpin,
+        question: impl Fn(&PgRow) -> Result<Option<Q>, sqlx::Error>,
+    ) -> Result<Answers<Q, Stored>, StoreError> {
+        let what = "read resources";
+        let mut answers = Answers::new();
+        while let Some(row) = rows.next().await {
+            let row = row.map_err(StoreError::query(what))?;
+            let Some(question) = question(&row).map_err(StoreError::query(what))? else { continue };
+            // One that cannot be read fails nobody who asked for another one.
+            if let Some(answer) = Stored::from_row(&row, &self.sealer).transpose() {
+                answers.insert(question, answer);
+            }
+        }
+        Ok(answers)
     }
 
     /// The object of that name.

@@ -65,12 +65,8 @@ impl Store {
     /// # Errors
     /// Where the database refuses.
     pub async fn is_set_aside(&self, inputs: Digest, now: Timestamp) -> Result<Option<SetAside>, StoreError> {
-        let pool = self.pool.clone();
-        let ask = move |inputs: Vec<Digest>| {
-            let pool = pool.clone();
-            async move { set_aside_of(&pool, &inputs).await }
-        };
-        let aside = self.together.set_aside.ask(&self.health, inputs, ask).await?;
+        let ask = |this: Self, inputs: Vec<_>| async move { set_aside_of(&this.pool, &inputs).await };
+        let aside = self.together.set_aside.ask(&self.health, self, inputs, ask).await?;
         Ok(aside.filter(|aside| aside.until > now))
     }
 

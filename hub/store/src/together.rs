@@ -39,8 +39,8 @@ pub(crate) struct Questions {
 /// Kind, namespace and name.
 pub(crate) type Named = (KindId, String, String);
 
-/// Questions of one statement at most. Each answer may be an object of the largest size, and those of a statement are in memory at once;
-/// there are about as many passes under way.
+/// Questions of one statement at most. Each answer may be an object of 3 MiB, and those of a statement are in memory at once, of the two kinds
+/// of questions that are about objects: no more than the passes that asked would hold of them by themselves.
 const MOST: usize = 16;
 
 /// Answers by their questions. What was not found is not among them.
@@ -69,23 +69,32 @@ impl<Q, A> Clone for Together<Q, A> {
     }
 }
 
+impl<Q, A> Together<Q, A> {
+    fn state(&self) -> MutexGuard<'_, State<Q, A>> {
+        // Nothing under the lock can panic half-way through a change.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl<Q, A> Together<Q, A>
 where
     Q: Clone + Eq + Hash + Send + 'static,
     A: Clone + Send + Sync + 'static,
 {
-    /// The answer to a question, where there is one. `ask` asks several at once.
+    /// The answer to a question, where there is one. `ask` asks several at once, of `whom`.
     ///
     /// # Errors
     /// Where `ask` fails, or the database goes away, for all whose questions were about to be asked; and where the answer to this question is
     /// an error.
-    pub(crate) async fn ask<R>(
+    pub(crate) async fn ask<W, R>(
         &self,
         health: &Health,
+        whom: &W,
         question: Q,
-        ask: impl Fn(Vec<Q>) -> R + Send + Sync + 'static,
+        ask: impl Fn(W, Vec<Q>) -> R + Send + Sync + 'static,
     ) -> Result<Option<A>, StoreError>
     where
+        W: Clone + Send + Sync + 'static,
         R: Future<Output = Result<Answers<Q, A>, StoreError>> + Send + 'static,
     {
         let (asker, answer) = oneshot::channel();
@@ -96,7 +105,11 @@ where
         };
         if begins {
             // Not by whoever asks first: others rely on it, and that one may go away at any time.
-            tokio::spawn(Round { of: self.clone(), is_over: false }.ask_all(health.clone(), ask));
+            tokio::spawn(Round { of: self.clone(), is_over: false }.ask_all(
+                health.clone(),
+                whom.clone(),
+                ask,
+            ));
         }
         match answer.await {
             Ok(answer) => answer.map_err(StoreError::Shared),
@@ -105,11 +118,6 @@ where
                 Err(StoreError::query("ask the database together with others")(sqlx::Error::WorkerCrashed))
             }
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State<Q, A>> {
-        // Nothing under the lock can panic half-way through a change.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is asked next, and by whom. Where that is nothing, whoever asks from now on starts a statement.
@@ -142,8 +150,9 @@ where
     Q: Clone + Eq + Hash + Send + 'static,
     A: Clone + Send + Sync + 'static,
 {
-    async fn ask_all<R>(mut self, health: Health, ask: impl Fn(Vec<Q>) -> R + Send + Sync)
+    async fn ask_all<W, R>(mut self, health: Health, whom: W, ask: impl Fn(W, Vec<Q>) -> R + Send + Sync)
     where
+        W: Clone + Send + Sync,
         R: Future<Output = Result<Answers<Q, A>, StoreError>> + Send,
     {
         loop {
@@ -154,7 +163,7 @@ where
             }
             let answers = tokio::select! {
                 biased;
-                answers = ask(taken.keys().cloned().collect()) => answers,
+                answers = ask(whom.clone(), taken.keys().cloned().collect()) => answers,
                 // A statement to a server that does not answer may never end, and others wait for it.
                 why = health.lost() => Err(StoreError::Away(why)),
             };
@@ -177,7 +186,7 @@ impl<Q, A> Drop for Round<Q, A> {
     fn drop(&mut self) {
         if !self.is_over {
             // It ends before its time: who waits is told so by the end of the channel.
-            let mut state = self.of.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.of.state();
             state.waiting.clear();
             state.is_asking = false;
         }
@@ -197,9 +206,13 @@ fn tell<A: Clone>(mut askers: Vec<Asker<A>>, answer: Result<Option<A>, Arc<Store
 
 #[cfg(test)]
 mod tests {
-    use futures::FutureExt as _;
+    use std::time::Duration;
+
     use futures::future::{BoxFuture, join_all};
+    use futures::{FutureExt as _, poll};
     use tokio::sync::Semaphore;
+    use tokio::task::JoinHandle;
+    use tokio::time::timeout;
 
     use super::*;
 
@@ -243,31 +256,33 @@ mod tests {
         }
 
         async fn ask(&self, number: u32) -> Result<Option<u32>, StoreError> {
-            let this = self.clone();
-            self.questions.ask(&self.health, number, move |numbers| this.statement(numbers)).await
+            self.questions.ask(&self.health, self, number, |this, numbers| this.statement(numbers)).await
         }
 
         fn asked(&self) -> Vec<Vec<u32>> {
             self.asked.lock().unwrap().clone()
         }
 
-        /// Until a statement with this question is under way.
-        async fn until_asked(&self, number: u32) {
-            while !self.asked().iter().flatten().any(|asked| *asked == number) {
-                tokio::task::yield_now().await;
-            }
+        /// Asks in a task of its own, until a statement with this question is under way.
+        async fn begin(&self, number: u32) -> JoinHandle<Result<Option<u32>, StoreError>> {
+            let this = self.clone();
+            let asks = tokio::spawn(async move { this.ask(number).await });
+            let is_asked = async {
+                while !self.asked().iter().flatten().any(|asked| *asked == number) {
+                    tokio::task::yield_now().await;
+                }
+            };
+            timeout(Duration::from_secs(10), is_asked).await.unwrap();
+            asks
         }
     }
 
     #[tokio::test]
     async fn what_comes_while_a_statement_is_under_way_is_asked_by_the_next_one() {
         let database = Database::new(false);
-        let first = tokio::spawn({
-            let database = database.clone();
-            async move { database.ask(2).await }
-        });
-        database.until_asked(2).await;
-        let others = join_all([4, 5, 4, 2, 13].map(|number| database.ask(number)));
+        let first = database.begin(2).await;
+        let mut others = join_all([4, 5, 4, 2, 13].map(|number| database.ask(number)));
+        assert!(poll!(&mut others).is_pending());
         database.goes_on.add_permits(2);
         assert_eq!(first.await.unwrap().unwrap(), Some(4));
         let others = others.await;
@@ -310,11 +325,7 @@ mod tests {
     #[tokio::test]
     async fn who_goes_away_takes_nobody_along() {
         let database = Database::new(false);
-        let first = tokio::spawn({
-            let database = database.clone();
-            async move { database.ask(2).await }
-        });
-        database.until_asked(2).await;
+        let first = database.begin(2).await;
         first.abort();
         assert!(first.await.unwrap_err().is_cancelled());
         database.goes_on.add_permits(2);
@@ -332,17 +343,11 @@ mod tests {
     #[tokio::test]
     async fn a_statement_that_never_ends_keeps_nobody_once_the_database_is_known_to_be_away() {
         let database = Database::new(false);
-        let first = tokio::spawn({
-            let database = database.clone();
-            async move { database.ask(2).await }
-        });
-        database.until_asked(2).await;
-        let others = tokio::spawn({
-            let database = database.clone();
-            async move { join_all([2, 4].map(|number| database.ask(number))).await }
-        });
+        let first = database.begin(2).await;
+        let mut others = join_all([2, 4].map(|number| database.ask(number)));
+        assert!(poll!(&mut others).is_pending());
         database.health.is(Some("it does not answer"));
-        for answer in others.await.unwrap().into_iter().chain([first.await.unwrap()]) {
+        for answer in others.await.into_iter().chain([first.await.unwrap()]) {
             assert_eq!(answer.unwrap_err().outage(), Some("it does not answer"));
         }
         // It has failed over meanwhile.

@@ -35,7 +35,7 @@ const GROUPED: [&str; 14] = [
     "WITH RECURSIVE up AS ( SELECT place",
     "SELECT inputs, why, since, until FROM set_aside",
 ];
-/// Of these, together: not twice as many as were seen where much came together. Without that there are some twenty.
+/// Of these, together. 9 were seen; if nothing came together, there would be more than 20.
 const MOST_GROUPED: f64 = 16.0;
 /// How long statements are counted while nothing happens: what is on a timer of some seconds is in it.
 const IDLE: Duration = Duration::from_secs(20);
