@@ -34,6 +34,7 @@ type state struct {
 	EtcdPort      int       `json:"etcdPort"`
 	EtcdPeerPort  int       `json:"etcdPeerPort"`
 	Durable       bool      `json:"durable,omitempty"`
+	Audit         bool      `json:"audit,omitempty"`
 	Created       time.Time `json:"created"`
 	// For people who read this file. What runs is asked of /proc (process.go).
 	Pids map[string]int `json:"pids,omitempty"`
@@ -42,6 +43,7 @@ type state struct {
 type upOptions struct {
 	nodes   int
 	durable bool
+	audit   bool
 	timeout time.Duration
 }
 
@@ -180,7 +182,8 @@ func (c *cluster) up(ctx context.Context, opts upOptions) (err error) {
 		return err
 	}
 	if s == nil {
-		s = &state{Nodes: opts.nodes, Durable: opts.durable, Created: time.Now().UTC().Truncate(time.Second)}
+		s = &state{Nodes: opts.nodes, Durable: opts.durable, Audit: opts.audit,
+			Created: time.Now().UTC().Truncate(time.Second)}
 	}
 	if err := c.prepare(ctx, s, running); err != nil {
 		return err
@@ -271,6 +274,11 @@ func (c *cluster) prepare(ctx context.Context, s *state, running map[string]proc
 	}
 	if err := writeKubeconfig(c.kubeconfig(), c.dir, c.name, s.server(), "admin"); err != nil {
 		return err
+	}
+	if s.Audit {
+		if err := writeFile(c.auditPolicy(), []byte(auditPolicy)); err != nil {
+			return err
+		}
 	}
 	for _, name := range []string{controllerManagerName, schedulerName, kwokName} {
 		path := filepath.Join(c.dir, name+".kubeconfig")

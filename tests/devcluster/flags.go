@@ -29,6 +29,15 @@ var offControllers = []string{
 	"podcertificaterequest-cleaner-controller",
 }
 
+// auditPolicy has each request noted when it is answered (a watch when it begins, too): who asked for what, without bodies.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules: [{level: Metadata}]
+`
+
+func (c *cluster) auditPolicy() string { return filepath.Join(c.dir, "audit-policy.yaml") }
+
 // args is the command line of a component, after what selects it.
 func (c *cluster) args(s *state, name string) ([]string, error) {
 	pki := func(file string) string { return filepath.Join(c.dir, "pki", file) }
@@ -59,7 +68,7 @@ func (c *cluster) args(s *state, name string) ([]string, error) {
 		}
 		return args, nil
 	case apiserverName:
-		return []string{
+		args := []string{
 			"--bind-address=127.0.0.1",
 			"--advertise-address=127.0.0.1",
 			fmt.Sprintf("--secure-port=%d", s.APIServerPort),
@@ -79,7 +88,12 @@ func (c *cluster) args(s *state, name string) ([]string, error) {
 			"--allow-privileged=true",
 			// The bench asks for a collection of garbage before it looks at memory.
 			"--profiling=true",
-		}, nil
+		}
+		if s.Audit {
+			args = append(args, "--audit-policy-file="+c.auditPolicy(),
+				"--audit-log-path="+filepath.Join(c.dir, "logs", "audit.log"))
+		}
+		return args, nil
 	case controllerManagerName:
 		return []string{
 			kubeconfig,

@@ -21,9 +21,10 @@ import (
 
 const usage = `devcluster runs real Kubernetes clusters on this machine, on loopback only.
 
-  devcluster up NAME [--nodes N] [--no-nodes] [--durable] [--timeout D]
+  devcluster up NAME [--nodes N] [--no-nodes] [--durable] [--audit] [--timeout D]
                                start NAME, or what of it is not running; prints the path of its kubeconfig
                                --durable: etcd waits for the disk, as it does in production
+                               --audit: the apiserver notes each request in logs/audit.log of the cluster's folder
   devcluster down NAME... | --all
                                stop it and remove all of it
   devcluster list              the clusters, their state and their address
@@ -71,6 +72,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		flags.IntVar(&opts.nodes, "nodes", 2, "")
 		noNodes := flags.Bool("no-nodes", false, "")
 		flags.BoolVar(&opts.durable, "durable", false, "")
+		flags.BoolVar(&opts.audit, "audit", false, "")
 		flags.DurationVar(&opts.timeout, "timeout", 3*time.Minute, "")
 		names, err := parse(flags, args[1:])
 		if err != nil {

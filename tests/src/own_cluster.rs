@@ -51,9 +51,29 @@ impl OwnCluster {
     /// # Errors
     /// When it does not start.
     pub async fn start(prefix: &str) -> Result<Self> {
+        Self::start_with(prefix, &[]).await
+    }
+
+    /// The same with an apiserver that notes each request in its [audit log](Self::audit_log).
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn start_audited(prefix: &str) -> Result<Self> {
+        Self::start_with(prefix, &["--audit"]).await
+    }
+
+    async fn start_with(prefix: &str, options: &[&str]) -> Result<Self> {
         let mut cluster = Self { name: unique(prefix), kubeconfig: PathBuf::new() };
-        cluster.kubeconfig = cluster.up().await?;
+        cluster.kubeconfig = cluster.up_with(options).await?;
         Ok(cluster)
+    }
+
+    /// Where the apiserver of a cluster that [has one](Self::start_audited) notes its requests, a JSON object a line.
+    ///
+    /// # Errors
+    /// When the cluster has no folder.
+    pub fn audit_log(&self) -> Result<PathBuf> {
+        Ok(self.folder()?.join("logs/audit.log"))
     }
 
     /// As tests use the run's clusters.
@@ -81,7 +101,13 @@ impl OwnCluster {
     /// # Errors
     /// When it does not start.
     pub async fn up(&self) -> Result<PathBuf> {
-        let mut command = tokio::process::Command::from(devcluster(&["up", &self.name, "--no-nodes"])?);
+        self.up_with(&[]).await
+    }
+
+    /// What a cluster is started with the first time it keeps.
+    async fn up_with(&self, options: &[&str]) -> Result<PathBuf> {
+        let line = [&["up", &self.name, "--no-nodes"], options].concat();
+        let mut command = tokio::process::Command::from(devcluster(&line)?);
         let output = command.output().await.context("start a cluster")?;
         if !output.status.success() {
             bail!("start a cluster: {}", String::from_utf8_lossy(&output.stderr).trim());

@@ -13,6 +13,7 @@ mod fleet;
 mod load;
 mod memory;
 mod pipeline;
+mod requests;
 mod rights;
 mod watchers;
 
@@ -164,6 +165,10 @@ async fn main() -> Result<()> {
     if matches!(only.as_str(), "" | "pipeline") {
         eprintln!("one Kustomization of {} objects", plan.applied);
         pipeline::measure(&mut report, plan.applied, plan.edits).await?;
+    }
+    if matches!(only.as_str(), "" | "requests") {
+        eprintln!("requests to an apiserver, by who asks");
+        requests::measure(&mut report).await?;
     }
     // An hour long, so only where it is asked for.
     if only == "dashboard" {
