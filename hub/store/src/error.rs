@@ -43,6 +43,17 @@ pub enum StoreError {
          restore a backup"
     )]
     OtherMigrations(i64),
+    /// A newer version changed the schema in a way that this one cannot work with.
+    #[error(
+        "use the database: its schema is of a newer version of the hub, and only replicas that know migration {needed} can work with it; \
+         this one knows those up to {known}. Start the newer version, or restore a backup from before the upgrade"
+    )]
+    NewerSchema {
+        /// The newest migration that a replica has to know.
+        needed: i64,
+        /// The newest one that this version knows.
+        known: i64,
+    },
     /// The schema is to be changed in a way that replicas of older versions cannot live with.
     #[error(
         "bring the database's schema up to date: {0} replicas of the hub run an older version, which cannot work with the \
@@ -146,6 +157,7 @@ impl StoreError {
             Self::Url(_)
             | Self::Migrate(_)
             | Self::OtherMigrations(_)
+            | Self::NewerSchema { .. }
             | Self::OlderReplicas(_)
             | Self::Insecure { .. }
             | Self::Unverified { .. }

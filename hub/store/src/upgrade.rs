@@ -8,7 +8,7 @@ use sqlx::migrate::{MigrateError, Migrator};
 
 use crate::{MIGRATOR, StoreError};
 
-/// The newest migration that older replicas cannot live with.
+/// The newest migration that older replicas cannot live with. It says so in `hub_state.oldest_replica`, too, for replicas that are started later.
 const BREAKING: i64 = 25;
 /// A replica that was not heard of for so long has ended. Hubs say that they live every two seconds.
 pub(crate) const DEAD_AFTER: Duration = Duration::from_secs(10);
@@ -16,11 +16,12 @@ pub(crate) const DEAD_AFTER: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(15);
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
-/// Makes the migrations that the database lacks. One that a newer version has made besides is left as it is: migrations keep what the version
-/// before uses, so that a replica of it goes on beside newer ones, also where it starts again.
+/// Makes the migrations that the database lacks. One that a newer version has made besides is left as it is: most migrations keep what the
+/// version before uses, so that a replica of it goes on beside newer ones, also where it starts again. Where one does not, the schema says so.
 ///
 /// # Errors
-/// [`StoreError::OtherMigrations`] where the database was made by other migrations than this version's; else where the database refuses.
+/// [`StoreError::OtherMigrations`] where the database was made by other migrations than this version's; [`StoreError::NewerSchema`] where it
+/// needs a newer version; else where the database refuses.
 pub(crate) async fn migrate(
     pool: &PgPool,
     explained: impl Fn(MigrateError) -> StoreError,
@@ -29,6 +30,12 @@ pub(crate) async fn migrate(
     let unknown = unknown_migrations(pool).await.map_err(|error| explained(MigrateError::Execute(error)))?;
     if let Some(other) = unknown.iter().find(|version| **version < newest) {
         return Err(StoreError::OtherMigrations(*other));
+    }
+    if !unknown.is_empty() {
+        let needed = oldest_replica(pool).await.map_err(|error| explained(MigrateError::Execute(error)))?;
+        if needed > newest {
+            return Err(StoreError::NewerSchema { needed, known: newest });
+        }
     }
     let mut migrator = Migrator::with_migrations(MIGRATOR.iter().cloned().collect());
     migrator.set_ignore_missing(true);
@@ -57,6 +64,11 @@ async fn unknown_migrations(pool: &PgPool) -> Result<Vec<i64>, sqlx::Error> {
         .bind(known)
         .fetch_all(pool)
         .await
+}
+
+/// The newest migration that a replica has to know to work with the schema, as a newer version says that made some.
+async fn oldest_replica(pool: &PgPool) -> Result<i64, sqlx::Error> {
+    sqlx::query_scalar("SELECT oldest_replica FROM hub_state").fetch_one(pool).await
 }
 
 /// Whether no migration was ever made.

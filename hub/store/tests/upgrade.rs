@@ -290,6 +290,32 @@ async fn a_database_of_a_newer_version_is_used_as_it_is() -> Result<()> {
     Ok(())
 }
 
+/// One that was kept running, or started by mistake, after an upgrade that waited for the end of such replicas.
+#[tokio::test]
+async fn a_database_that_only_newer_versions_can_work_with_is_refused() -> Result<()> {
+    let database = TestDatabase::new().await?;
+    open(&database).await?.close().await;
+    note(&database, 5_001).await?;
+    let newest =
+        sqlx::migrate!("../../migrations").iter().map(|one| one.version).max().context("migrations")?;
+    let mut connection = database.connect().await?;
+    for (needed, is_enough) in [(newest, true), (5_001, false)] {
+        sqlx::query("UPDATE hub_state SET oldest_replica = $1").bind(needed).execute(&mut connection).await?;
+        match open(&database).await {
+            Ok(store) if is_enough => store.close().await,
+            Err(refusal @ StoreError::NewerSchema { .. }) if !is_enough => {
+                let message = refusal.to_string();
+                ensure!(
+                    message.contains("know migration 5001") && message.contains("Start the newer version"),
+                    "{message}"
+                );
+            }
+            opened => anyhow::bail!("{needed} needed: {:?}", opened.err()),
+        }
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_database_that_other_migrations_made_is_refused() -> Result<()> {
     // One that this version has, made with another content; and one between them that it does not have.
