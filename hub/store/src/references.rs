@@ -1,10 +1,11 @@
 //! Who refers to what: which objects a change elsewhere makes worth a pass.
 
 use roadstead_api::{KindId, PipelineRole, Reference};
-use roadstead_model::{Reason, ResourceUid};
+use roadstead_model::{Queue, Reason, ResourceUid};
 use sqlx::{Postgres, QueryBuilder};
 use uuid::Uuid;
 
+use crate::newer::known_kinds;
 use crate::{Store, StoreError, Tx};
 
 /// Whom a change of an object concerns.
@@ -34,7 +35,7 @@ pub struct Concerned {
 }
 
 impl Tx {
-    /// The objects of some kinds that refer to this one.
+    /// The objects of a role that refer to this one.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -45,7 +46,11 @@ impl Tx {
         name: &str,
         by: PipelineRole,
     ) -> Result<Vec<ResourceUid>, StoreError> {
-        self.users_among((kind, namespace, name), &kinds(by)).await
+        let mut query = QueryBuilder::new("SELECT uid FROM resource WHERE refers_to @> ARRAY[");
+        query.push_bind(key(kind, namespace, name)).push("] AND ");
+        push_has_role(&mut query, by);
+        let found = query.build_query_scalar().fetch_all(self.written().await?).await;
+        uids(found, "look up who refers to an object")
     }
 
     /// The objects of one kind that refer to this one.
@@ -59,19 +64,9 @@ impl Tx {
         name: &str,
         by: KindId,
     ) -> Result<Vec<ResourceUid>, StoreError> {
-        self.users_among((kind, namespace, name), &[by.get().kind]).await
-    }
-
-    async fn users_among(
-        &mut self,
-        (kind, namespace, name): (KindId, &str, &str),
-        by: &[&str],
-    ) -> Result<Vec<ResourceUid>, StoreError> {
-        let used = Reference { kind, namespace: namespace.to_owned(), name: name.to_owned() };
-        let query =
-            sqlx::query_scalar("SELECT uid FROM resource WHERE refers_to @> ARRAY[$1] AND kind = ANY($2)");
-        let found = query.bind(used.key()).bind(by).fetch_all(self.written().await?).await;
-        uids(found, "look up who refers to an object")
+        let query = sqlx::query_scalar("SELECT uid FROM resource WHERE refers_to @> ARRAY[$1] AND kind = $2");
+        let query = query.bind(key(kind, namespace, name)).bind(by.get().kind);
+        uids(query.fetch_all(self.written().await?).await, "look up who refers to an object")
     }
 
     /// The sources that refer to a source which refers to this object: charts of a repository that has it as its Secret.
@@ -84,14 +79,16 @@ impl Tx {
         namespace: &str,
         name: &str,
     ) -> Result<Vec<ResourceUid>, StoreError> {
-        let used = Reference { kind, namespace: namespace.to_owned(), name: name.to_owned() };
         let query = sqlx::query_scalar(
             "SELECT DISTINCT other.uid FROM resource own
              JOIN resource other ON other.refers_to @> ARRAY[own.kind || '/' || own.namespace || '/' || own.name]
              WHERE own.refers_to @> ARRAY[$1] AND own.kind = ANY($2) AND other.kind = ANY($2)",
         );
-        let found =
-            query.bind(used.key()).bind(kinds(PipelineRole::Source)).fetch_all(self.written().await?).await;
+        let found = query
+            .bind(key(kind, namespace, name))
+            .bind(kinds(PipelineRole::Source))
+            .fetch_all(self.written().await?)
+            .await;
         uids(found, "look up the sources of an object's sources")
     }
 
@@ -145,11 +142,10 @@ impl Tx {
         namespace: &str,
         name: &str,
     ) -> Result<Vec<ResourceUid>, StoreError> {
-        let used = Reference { kind, namespace: namespace.to_owned(), name: name.to_owned() };
         let query = sqlx::query_scalar(
             "SELECT DISTINCT applier FROM reconciliation WHERE rendered_by IS NOT NULL AND rendered_by ? $1",
         );
-        let found = query.bind(used.key()).fetch_all(self.written().await?).await;
+        let found = query.bind(key(kind, namespace, name)).fetch_all(self.written().await?).await;
         uids(found, "look up who was rendered by an object")
     }
 
@@ -165,7 +161,7 @@ impl Tx {
         whom: Whom,
     ) -> Result<Concerned, StoreError> {
         let what = "look up whom an object concerns";
-        let used = Reference { kind, namespace: namespace.to_owned(), name: name.to_owned() };
+        let used = key(kind, namespace, name);
         // The statement has only the parts that are asked for: one statement for all of them would be planned each time.
         let (mut query, mut asked) = (QueryBuilder::<Postgres>::new(""), 0);
         let mut begin = |query: &mut QueryBuilder<Postgres>| {
@@ -174,15 +170,15 @@ impl Tx {
         };
         if whom.users {
             begin(&mut query);
-            query.push("SELECT uid, 0 FROM resource WHERE refers_to @> ARRAY[").push_bind(used.key());
-            query.push("] AND kind = ANY(").push_bind(kinds(PipelineRole::Applier)).push(")");
+            query.push("SELECT uid, 0 FROM resource WHERE refers_to @> ARRAY[").push_bind(used.clone());
+            push_has_role(query.push("] AND "), PipelineRole::Applier);
         }
         if whom.sources {
             begin(&mut query);
-            let (sources, others) = (kinds(PipelineRole::Source), kinds(PipelineRole::Other));
-            query.push("SELECT uid, CASE WHEN kind = ANY(").push_bind(sources.clone());
-            query.push(") THEN 1 ELSE 3 END FROM resource WHERE refers_to @> ARRAY[").push_bind(used.key());
-            query.push("] AND kind = ANY(").push_bind([sources, others].concat());
+            query.push("SELECT uid, CASE WHEN kind = ANY(").push_bind(kinds(PipelineRole::Other));
+            query.push(") THEN 3 ELSE 1 END FROM resource WHERE refers_to @> ARRAY[").push_bind(used.clone());
+            query.push("] AND (kind = ANY(").push_bind(kinds(PipelineRole::Other));
+            push_has_role(query.push(") OR "), PipelineRole::Source);
             query.push(
                 ") UNION ALL (SELECT DISTINCT heard.alert, 4 FROM resource AS used \
                  JOIN alert_source AS heard ON heard.kind = used.kind AND heard.namespace IN (used.namespace, '*') \
@@ -190,7 +186,7 @@ impl Tx {
                  JOIN resource AS alert ON alert.uid = heard.alert AND alert.object #> '{spec,group}' IS NOT NULL \
                  WHERE used.refers_to @> ARRAY[",
             );
-            query.push_bind(used.key()).push("] AND used.kind = ANY(");
+            query.push_bind(used).push("] AND used.kind = ANY(");
             query.push_bind(kinds(PipelineRole::Applier)).push("))");
         }
         if whom.parent {
@@ -331,13 +327,12 @@ impl Store {
         namespace: &str,
         repository: &str,
     ) -> Result<Vec<(String, String)>, StoreError> {
-        let (kind, namespace, name) = (KindId::HelmRepository, namespace.to_owned(), repository.to_owned());
-        let used = Reference { kind, namespace, name };
+        let used = key(KindId::HelmRepository, namespace, repository);
         let query = sqlx::query_as(
             "SELECT DISTINCT object #>> '{spec,chart}', coalesce(object #>> '{spec,version}', '') FROM resource
              WHERE refers_to @> ARRAY[$1] AND kind = $2 AND object #>> '{spec,chart}' IS NOT NULL LIMIT 1000",
         );
-        let found = query.bind(used.key()).bind(KindId::HelmChart.get().kind).fetch_all(&self.pool).await;
+        let found = query.bind(used).bind(KindId::HelmChart.get().kind).fetch_all(&self.pool).await;
         found.map_err(StoreError::query("look up the charts of a HelmRepository"))
     }
 
@@ -352,6 +347,27 @@ impl Store {
         );
         uids(query.bind(address).fetch_all(&self.pool).await, "look up the clusters at an address")
     }
+}
+
+/// How `refers_to` says this object.
+fn key(kind: KindId, namespace: &str, name: &str) -> String {
+    Reference { kind, namespace: namespace.to_owned(), name: name.to_owned() }.key()
+}
+
+/// Whether a row of `resource` has this role. One of a kind that only a newer version knows has the role whose passes it is due for: that
+/// version made it so.
+fn push_has_role(query: &mut QueryBuilder<Postgres>, role: PipelineRole) {
+    let queue = match role {
+        PipelineRole::Applier => Queue::Applier,
+        PipelineRole::Source => Queue::Source,
+        // Of what is neither, only ArtifactGenerators refer to others for their passes.
+        PipelineRole::Other => Queue::Generator,
+    };
+    query.push("(kind = ANY(").push_bind(kinds(role));
+    query.push(") OR kind <> ALL(").push_bind(known_kinds());
+    // As a value and not by EXISTS, which might be planned as a table of all that is scheduled.
+    query.push(") AND (SELECT true FROM schedule AS due WHERE due.uid = resource.uid AND due.kind = ");
+    query.push_bind(queue.as_str()).push("))");
 }
 
 /// The names of the kinds of a role, for a statement.

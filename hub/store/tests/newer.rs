@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use jiff::Timestamp;
-use roadstead_api::KindId;
-use roadstead_hub_store::{AgentSession, Child, Key, Parent, Sealer, Store, Stored, Watcher};
+use roadstead_api::{KindId, PipelineRole};
+use roadstead_hub_store::{
+    AgentSession, Child, Concerned, Key, Parent, Sealer, Store, Stored, Watcher, Whom,
+};
 use roadstead_model::{
     ApplierRef, ApplierUid, Attempt, Capabilities, ClusterUid, Digest, DispatchKey, Generation, Queue,
     ReplicaId, ResourceUid, Room, SessionId,
@@ -165,6 +167,48 @@ async fn passes_over_objects_of_a_newer_kind_are_left_to_a_replica_that_knows_it
     .fetch_one(&mut connection)
     .await?;
     ensure!(untouched == 2, "{untouched}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_refers_to_an_object_that_changed_is_due_also_where_its_kind_is_newer() -> Result<()> {
+    let site = Site::new().await?;
+    let mut connection = site.database.connect().await?;
+    for (name, queue) in [("applier", "applier"), ("source", "source"), ("neither", "alert")] {
+        let uid = site.newer(name, 1).await?;
+        sqlx::query("UPDATE resource SET refers_to = ARRAY['GitRepository/apps/used'] WHERE uid = $1")
+            .bind(uid.0)
+            .execute(&mut connection)
+            .await?;
+        sqlx::query(
+            "INSERT INTO schedule (uid, kind, namespace, due_at) VALUES ($1, $2, 'apps', 'infinity')",
+        )
+        .bind(uid.0)
+        .bind(queue)
+        .execute(&mut connection)
+        .await?;
+    }
+    let named = |name: &'static str| {
+        sqlx::query_scalar::<_, Uuid>("SELECT uid FROM resource WHERE kind = 'Ferry' AND name = $1")
+            .bind(name)
+    };
+    let applier = ResourceUid(named("applier").fetch_one(&mut connection).await?);
+    let source = ResourceUid(named("source").fetch_one(&mut connection).await?);
+    let mut tx = site.store.begin().await?;
+    for (role, wanted) in [
+        (PipelineRole::Applier, vec![applier]),
+        (PipelineRole::Source, vec![source]),
+        (PipelineRole::Other, vec![]),
+    ] {
+        let users = tx.users(KindId::GitRepository, "apps", "used", role).await?;
+        ensure!(users == wanted, "{role:?}: {users:?}");
+    }
+    let whom = Whom { users: true, sources: true, parent: true };
+    let concerned = tx.concerned(KindId::GitRepository, "apps", "used", whom).await?;
+    ensure!(
+        concerned == Concerned { users: vec![applier], sources: vec![source], ..Concerned::default() },
+        "{concerned:?}"
+    );
     Ok(())
 }
 
