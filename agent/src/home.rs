@@ -54,12 +54,13 @@ pub enum HomeError {
 }
 
 impl HomeError {
-    /// Whether the apiserver said no, as against being away.
+    /// Whether the apiserver said no, as against being away, or busy.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         match self {
             Self::Kube { source, .. } => {
-                matches!(&**source, kube::Error::Api(status) if (400..500).contains(&status.code))
+                matches!(&**source, kube::Error::Api(status)
+                    if (400..500).contains(&status.code) && !matches!(status.code, 408 | 429))
             }
             Self::NoUid | Self::Join(_) | Self::NoDeployment(_) | Self::NotOwn(_) | Self::NoCount => true,
             Self::Contended(_) => false,

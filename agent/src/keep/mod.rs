@@ -1,10 +1,11 @@
 //! What this agent needs to go on without its hub when it is started again: what it carried out last for each applier, and the builds of
 //! that, in Secrets of its own namespace.
 //!
-//! A dispatch is kept once its result was told. Before another one of its applier writes anything, it is withdrawn: so nothing older
-//! is ever applied over something newer, whenever the agent ends in between. Of what holds values that the hub gave, or decrypted,
+//! A dispatch is kept once its result was told. Before another one of its applier writes anything, it is withdrawn (`ledger.rs`): so nothing
+//! older is ever applied over something newer, whenever the agent ends in between. Of what holds values that the hub gave, or decrypted,
 //! only how its objects stood is kept: what differs is noticed then, and not corrected.
 
+mod ledger;
 mod record;
 mod slots;
 
@@ -14,7 +15,6 @@ use std::time::Duration;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use roadstead_apply::HashKey;
 use roadstead_model::{ApplierUid, Attempt, Digest, DispatchKey, HubEpoch, chain};
@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use crate::home::{Home, failed};
 use crate::tend::Watched;
 use crate::until::until;
+use ledger::Ledger;
 pub(crate) use record::{Content, Packed, Record, Values, may_be_kept};
 use slots::{Changes, PartKey, SLOTS, Slots};
 
@@ -47,6 +48,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long it takes until a write that failed is tried again.
 const RETRY: Duration = Duration::from_secs(10);
+
+const NO_ANSWER: &str = "the apiserver does not answer";
 
 /// What is kept of an applier is of one dispatch.
 type Version = (ApplierUid, (HubEpoch, Attempt));
@@ -78,8 +81,12 @@ struct State {
     /// Nothing is kept of any other applier either: so it was said before what there is had been read.
     is_forgotten: bool,
     pending: BTreeMap<usize, BTreeMap<PartKey, Option<Vec<u8>>>>,
-    /// Who waits until all that is pending is written.
+    /// What was taken back, though it may be in the Secrets still.
+    ledger: Ledger,
+    /// Who waits until the ledger is written.
     waiting: Vec<Waiting>,
+    /// Who waits until all that is pending is written, since the ledger has no room.
+    waiting_for_all: Vec<Waiting>,
     /// Of which appliers something is being taken back right now.
     in_flight: BTreeSet<ApplierUid>,
     /// When what is pending is written, where nobody waits for it.
@@ -151,7 +158,7 @@ impl Keep {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes back what is kept of an applier, unless it is this dispatch: it is not in the cluster any more when this resolves.
+    /// Takes back what is kept of an applier, unless it is this dispatch: no agent goes by it any more when this resolves.
     ///
     /// # Errors
     /// Why that is not sure, for people; nothing is to be written then.
@@ -175,8 +182,13 @@ impl Keep {
             state.kept.remove(&applier);
             let changes = state.slots.remove(applier);
             state.change(changes);
+            state.due.get_or_insert_with(|| Instant::now() + PAUSE);
             let (tell, answer) = oneshot::channel();
-            state.waiting.push(tell);
+            if state.ledger.take_back(applier, key.fence()) {
+                state.waiting.push(tell);
+            } else {
+                state.waiting_for_all.push(tell);
+            }
             answer
         };
         self.wake.notify_one();
@@ -278,6 +290,9 @@ impl Keep {
                 }
             };
             for (key, value) in found {
+                if slot == ledger::SLOT && self.state().ledger.found(&key, &value.0) {
+                    continue;
+                }
                 let Some(key) = PartKey::parse(&key) else { continue };
                 self.state().slots.found(slot, key, value.0.len());
                 counts.insert((key.applier, key.fence), key.count);
@@ -306,7 +321,9 @@ impl Keep {
         }
         let mut state = self.state();
         // A hub may have been heard already.
-        records.retain(|applier, _| !state.forgets(*applier));
+        records.retain(|applier, record| {
+            !state.forgets(*applier) && state.ledger.counts(*applier, record.key.fence())
+        });
         for applier in state.slots.appliers() {
             match records.get(&applier) {
                 Some(record) => {
@@ -331,9 +348,10 @@ impl Keep {
     pub(crate) async fn write(&self) {
         let Some(home) = &self.home else { return std::future::pending().await };
         loop {
+            self.flush_ledger(home).await;
             let due = {
                 let state = self.state();
-                if state.waiting.is_empty() { state.due } else { Some(Instant::now()) }
+                if state.waiting_for_all.is_empty() { state.due } else { Some(Instant::now()) }
             };
             if due.is_some_and(|due| due <= Instant::now()) {
                 self.flush(home).await;
@@ -346,29 +364,60 @@ impl Keep {
         }
     }
 
-    /// Writes all that is pending.
+    /// Writes the ledger, where somebody waits for it.
+    async fn flush_ledger(&self, home: &Home) {
+        let (taken, waiting) = {
+            let mut state = self.state();
+            if state.waiting.is_empty() {
+                return;
+            }
+            (state.ledger.take(), std::mem::take(&mut state.waiting))
+        };
+        let values = ledger::values(ledger::lines(&taken));
+        let failed = match tokio::time::timeout(PATIENCE, home.keep_in_secret(ledger::SLOT, values)).await {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(self.not_kept(&error)),
+            Err(_) => Some(NO_ANSWER.to_owned()),
+        };
+        if failed.is_some() {
+            self.state().ledger.give_back(taken);
+        }
+        answer(waiting, failed.filter(|_| !self.state().is_off).as_deref());
+    }
+
+    /// Says why, and keeps nothing any more where the apiserver does not let this agent.
+    fn not_kept(&self, error: &crate::home::HomeError) -> String {
+        let why = chain(error);
+        if error.is_refusal() {
+            tracing::warn!(error = why, "what was applied is not kept in the cluster any more");
+            self.state().is_off = true;
+        }
+        why
+    }
+
+    /// Writes all that is pending; whoever waits for the ledger comes first after each Secret.
     async fn flush(&self, home: &Home) {
         let (pending, waiting) = {
             let mut state = self.state();
             state.due = None;
             state.in_flight = taken_back(&state.pending);
-            (std::mem::take(&mut state.pending), std::mem::take(&mut state.waiting))
+            (std::mem::take(&mut state.pending), std::mem::take(&mut state.waiting_for_all))
         };
         let mut failed = None;
         for (slot, changes) in pending {
-            let written = tokio::time::timeout(PATIENCE, home.keep_in_secret(slot, &changes)).await;
-            let error = match written {
+            self.flush_ledger(home).await;
+            let values = changes.iter().map(|(key, value)| {
+                let value = value.as_ref().map_or(Value::Null, |value| json!(ByteString(value.clone())));
+                (key.text(), value)
+            });
+            let written = home.keep_in_secret(slot, values.collect());
+            let why = match tokio::time::timeout(PATIENCE, written).await {
                 Ok(Ok(())) => continue,
-                Ok(Err(error)) => Some(error),
-                Err(_) => None,
+                Ok(Err(error)) => self.not_kept(&error),
+                Err(_) => NO_ANSWER.to_owned(),
             };
-            let why = error
-                .as_ref()
-                .map_or_else(|| "the apiserver does not answer".to_owned(), |error| chain(error));
             let mut state = self.state();
-            if error.is_some_and(|error| error.is_refusal()) {
-                tracing::warn!(error = why, "what was applied is not kept in the cluster any more");
-                state.is_off = true;
+            if state.is_off {
                 continue;
             }
             failed = Some(why);
@@ -379,21 +428,20 @@ impl Keep {
             }
             state.due = Some(Instant::now() + RETRY);
         }
-        self.state().in_flight.clear();
-        for tell in waiting {
-            let told = failed.as_ref().map_or(Ok(()), |why| {
-                Err(format!(
-                    "the earlier build that is kept in the cluster could not be removed, so nothing was applied: {why}"
-                ))
-            });
-            // Who does not wait any more does not hear it.
-            let _ = tell.send(told);
+        {
+            let mut state = self.state();
+            state.in_flight.clear();
+            let State { ledger, pending, .. } = &mut *state;
+            let leaving = taken_back(pending);
+            ledger.settle(|applier| leaving.contains(&applier));
         }
+        answer(waiting, failed.as_deref());
     }
 
     /// Writes what is pending, before the agent ends.
     pub(crate) async fn finish(&self) {
         if let Some(home) = &self.home {
+            self.flush_ledger(home).await;
             self.flush(home).await;
         }
     }
@@ -417,18 +465,14 @@ impl Home {
             .unwrap_or_default())
     }
 
-    /// Changes values of one of the Secrets, which is made where it is not there.
+    /// Changes values of one of the Secrets (null: they go), which is made where it is not there.
     async fn keep_in_secret(
         &self,
         slot: usize,
-        changes: &BTreeMap<PartKey, Option<Vec<u8>>>,
+        values: serde_json::Map<String, Value>,
     ) -> Result<(), crate::home::HomeError> {
         let name = format!("{NAME}{slot}");
-        let values = changes.iter().map(|(key, value)| {
-            let value = value.as_ref().map_or(Value::Null, |value| json!(ByteString(value.clone())));
-            (key.text(), value)
-        });
-        let patch = json!({ "data": values.collect::<serde_json::Map<_, _>>() });
+        let patch = json!({ "data": values });
         let patched = self.kept_secrets().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
         match patched {
             Err(kube::Error::Api(status)) if status.code == 404 => {}
@@ -438,17 +482,31 @@ impl Home {
                     .map_err(failed(format!("write Secret {}/{name}", self.namespace())));
             }
         }
-        let data: BTreeMap<String, ByteString> = changes
-            .iter()
-            .filter_map(|(key, value)| Some((key.text(), ByteString(value.clone()?))))
-            .collect();
+        let Value::Object(mut data) = patch["data"].clone() else { return Ok(()) };
+        data.retain(|_, value| !value.is_null());
         if data.is_empty() {
             return Ok(());
         }
-        let metadata = ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() };
-        let secret = Secret { metadata, data: Some(data), type_: Some(TYPE.to_owned()), ..Secret::default() };
-        let created = self.kept_secrets().create(&PostParams::default(), &secret).await;
-        created.map(drop).map_err(failed(format!("create Secret {}/{name}", self.namespace())))
+        let secret = json!({ "metadata": { "name": name }, "type": TYPE, "data": data });
+        let what = failed(format!("create Secret {}/{name}", self.namespace()));
+        let created = match serde_json::from_value::<Secret>(secret) {
+            Ok(secret) => self.kept_secrets().create(&PostParams::default(), &secret).await,
+            Err(error) => Err(kube::Error::SerdeError(error)),
+        };
+        created.map(drop).map_err(what)
+    }
+}
+
+/// Tells who waits whether what was kept is taken back.
+fn answer(waiting: Vec<Waiting>, failed: Option<&str>) {
+    for tell in waiting {
+        let told = failed.map_or(Ok(()), |why| {
+            Err(format!(
+                "the earlier build that is kept in the cluster could not be removed, so nothing was applied: {why}"
+            ))
+        });
+        // Who does not wait any more does not hear it.
+        let _ = tell.send(told);
     }
 }
 

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use roadstead_model::{ApplierUid, Attempt, HubEpoch};
 
+use super::ledger;
+
 /// How many Secrets there are: their names stand in the agent's Role.
 pub(super) const SLOTS: usize = 16;
 
@@ -93,11 +95,12 @@ impl Slots {
             .collect()
     }
 
-    /// The slot for so many more bytes: the fullest that they do not fill, and the emptiest where they fill all.
+    /// The slot for so many more bytes: the fullest that they do not fill, and the emptiest where they fill all. None of them is the
+    /// [ledger's](ledger::SLOT), where an agent of an earlier version may have put something.
     fn slot_for(&self, bytes: usize) -> usize {
         let fits = |slot: &usize| self.used[*slot] + bytes <= FILLED;
-        let fullest = (0..SLOTS).rev().filter(fits).max_by_key(|slot| self.used[*slot]);
-        fullest.or_else(|| (0..SLOTS).min_by_key(|slot| self.used[*slot])).unwrap_or_default()
+        let fullest = (0..ledger::SLOT).rev().filter(fits).max_by_key(|slot| self.used[*slot]);
+        fullest.or_else(|| (0..ledger::SLOT).min_by_key(|slot| self.used[*slot])).unwrap_or_default()
     }
 
     /// Puts what is kept of an applier where there is room; none, and nothing of it is there any more, where there is not
@@ -136,7 +139,7 @@ mod tests {
     use roadstead_model::{ApplierUid, Attempt, HubEpoch};
     use uuid::Uuid;
 
-    use super::{Changes, PART_BYTES, PartKey, SLOT_BYTES, SLOTS, Slots};
+    use super::{Changes, PART_BYTES, PartKey, SLOT_BYTES, SLOTS, Slots, ledger};
 
     fn applier(number: u128) -> ApplierUid {
         ApplierUid(Uuid::from_u128(number))
@@ -171,7 +174,7 @@ mod tests {
         }
         for (slot, values) in &stored {
             let bytes: usize = values.values().map(Vec::len).sum();
-            assert!(*slot < SLOTS && bytes <= SLOT_BYTES, "{slot}: {bytes}");
+            assert!(*slot < ledger::SLOT && bytes <= SLOT_BYTES, "{slot}: {bytes}");
             for key in values.keys().map(|key| PartKey::parse(key).expect("a key")) {
                 assert_eq!(key.fence, fence(2));
             }
