@@ -73,7 +73,7 @@ pub struct Relatives<'a> {
 }
 
 /// What is to change owners before a build is dispatched.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Moves {
     /// Who owns what the build holds.
     pub owners: Vec<ApplierUid>,
@@ -136,6 +136,10 @@ impl Store {
         applier: ApplierUid,
         built: &BuiltObjects<'_>,
     ) -> Result<Moves, StoreError> {
+        let what = "look for objects that change their owners";
+        if self.owns_just(cluster, applier, built).await.map_err(StoreError::query(what))? {
+            return Ok(Moves::default());
+        }
         let (owners, leaves): (Vec<Uuid>, bool) = sqlx::query_as(
             "SELECT ARRAY(SELECT DISTINCT i.applier FROM built_objects($1, $2) b JOIN inventory i ON i.cluster_uid = $4
                             AND (i.api_group, i.kind, i.namespace, i.name) = (b.g, b.k, b.ns, b.n)
@@ -149,8 +153,40 @@ impl Store {
         .bind(applier.0)
         .fetch_one(&self.pool)
         .await
-        .map_err(StoreError::query("look for objects that change their owners"))?;
+        .map_err(StoreError::query(what))?;
         Ok(Moves { owners: owners.into_iter().map(ApplierUid).collect(), leaves })
+    }
+
+    /// Whether `applier` owns on `cluster` what is built, and nothing else: as after most commits, so that there is nothing more to ask. An
+    /// object has one owner, and in one cluster its kind has namespaces or has none.
+    async fn owns_just(
+        &self,
+        cluster: ClusterUid,
+        applier: ApplierUid,
+        built: &BuiltObjects<'_>,
+    ) -> Result<bool, sqlx::Error> {
+        sqlx::query_scalar(
+            "WITH owned AS MATERIALIZED (
+                 SELECT api_group, kind, namespace, name FROM inventory WHERE applier = $4 AND cluster_uid = $3),
+             built AS MATERIALIZED (
+                 SELECT coalesce(o.g, '') AS g, o.k, coalesce(o.ns, '') AS ns, o.n
+                 FROM build_labels b, jsonb_to_recordset(b.objects) AS o (g text, k text, ns text, n text)
+                 WHERE b.build_digest = ANY($1))
+             SELECT NOT EXISTS (
+                        SELECT FROM owned WHERE NOT EXISTS (
+                            SELECT FROM built WHERE (g, k, n) = (api_group, kind, name)
+                                                AND namespace IN (ns, '', coalesce(nullif(ns, ''), $2))))
+                AND NOT EXISTS (
+                        SELECT FROM built WHERE NOT EXISTS (
+                            SELECT FROM owned WHERE (g, k, n) = (api_group, kind, name)
+                                                AND namespace IN (ns, '', coalesce(nullif(ns, ''), $2))))",
+        )
+        .bind(built.digests())
+        .bind(built.default_namespace)
+        .bind(cluster.0)
+        .bind(applier.0)
+        .fetch_one(&self.pool)
+        .await
     }
 
     /// The appliers to which what an owner lets go may go, by namespace and name: its relatives that are neither suspended nor being deleted.

@@ -177,7 +177,8 @@ impl Tx {
     }
 
     /// Settles what `applier` owns on `cluster` after an `attempt`: of what was announced, `owned` stays and the
-    /// rest goes. What was never announced is not taken; what was handed over since the attempt was opened stays for the next one.
+    /// rest goes. What was never announced is not taken; what was handed over since the attempt was opened stays for the next one. What
+    /// stays gets the labels that `written` have for it: the builds of which something was written.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -187,13 +188,23 @@ impl Tx {
         applier: ApplierUid,
         attempt: Attempt,
         owned: &[ObjectRef],
+        written: &[Digest],
     ) -> Result<(), StoreError> {
         let columns = Columns::of(owned);
+        // Where a build names no namespace, the agent has chosen one.
         sqlx::query(
             "WITH owned AS (SELECT * FROM unnest($3::text[], $4::text[], $5::text[], $6::text[])
                             AS o (api_group, kind, namespace, name)),
-                  kept AS (UPDATE inventory i SET intended = false, handed_by = NULL, handed_after = NULL FROM owned o
-                           WHERE i.cluster_uid = $1 AND i.applier = $2 AND i.intended
+                  built AS (SELECT o.g, o.k, o.ns, o.n, coalesce(o.l, '{}') AS labels
+                            FROM build_labels b, jsonb_to_recordset(b.objects) AS o (g text, k text, ns text, n text, l jsonb)
+                            WHERE b.build_digest = ANY($8)),
+                  stays AS (SELECT owned.*, built.labels FROM owned
+                            LEFT JOIN built ON (g, k, n) = (api_group, kind, name) AND ns IN (namespace, '')),
+                  kept AS (UPDATE inventory i SET intended = false, handed_by = NULL, handed_after = NULL,
+                                  labels = coalesce(o.labels, i.labels)
+                           FROM stays o
+                           WHERE i.cluster_uid = $1 AND i.applier = $2
+                             AND (i.intended OR i.labels IS DISTINCT FROM coalesce(o.labels, i.labels))
                              AND (i.handed_after IS NULL OR i.handed_after < $7)
                              AND (i.api_group, i.kind, i.namespace, i.name)
                                  = (o.api_group, o.kind, o.namespace, o.name))
@@ -209,36 +220,10 @@ impl Tx {
         .bind(&columns.namespaces)
         .bind(&columns.names)
         .bind(attempt.0)
+        .bind(written.iter().map(|build| build.as_bytes().to_vec()).collect::<Vec<_>>())
         .execute(self.written().await?)
         .await
         .map_err(StoreError::query("settle the inventory"))?;
-        Ok(())
-    }
-
-    /// Gives what `applier` owns on `cluster` the labels that this build has for it.
-    ///
-    /// # Errors
-    /// Where the database refuses.
-    pub async fn label_inventory(
-        &mut self,
-        cluster: ClusterUid,
-        applier: ApplierUid,
-        build: Digest,
-    ) -> Result<(), StoreError> {
-        // Where the build names no namespace, the agent has chosen one.
-        sqlx::query(
-            "UPDATE inventory i SET labels = coalesce(o.l, '{}')
-             FROM build_labels b, jsonb_to_recordset(b.objects) AS o (g text, k text, ns text, n text, l jsonb)
-             WHERE b.build_digest = $3 AND i.cluster_uid = $1 AND i.applier = $2
-               AND (i.api_group, i.kind, i.name) = (o.g, o.k, o.n) AND o.ns IN (i.namespace, '')
-               AND i.labels IS DISTINCT FROM coalesce(o.l, '{}')",
-        )
-        .bind(cluster.0)
-        .bind(applier.0)
-        .bind(build.as_bytes().as_slice())
-        .execute(self.written().await?)
-        .await
-        .map_err(StoreError::query("label an inventory"))?;
         Ok(())
     }
 

@@ -11,6 +11,7 @@ mod artifact_store;
 mod audit;
 mod authority;
 mod blob;
+mod build_cache;
 mod build_turn;
 mod built;
 mod changes;
@@ -88,7 +89,8 @@ pub use audit::{
     AuditCheck, AuditHead, AuditListener, AuditRecord, SealedAudit, SeenBatch, ToldEntry, WrittenEntry,
 };
 pub use authority::KeyPair;
-pub use blob::{AtRest, BlobHead, BuildReads, BuiltGroup, CachedBuild, FoundBuild, ReadOfBuild};
+pub use blob::{AtRest, BlobHead};
+pub use build_cache::{BuildReads, BuiltGroup, CachedBuild, FoundBuild, ReadOfBuild};
 pub use build_turn::{BuildQuota, BuildTurn, TurnOf};
 pub use built::ComparableBuild;
 pub use changes::Committed;

@@ -12,6 +12,7 @@ use roadstead_api::KindId;
 use roadstead_model::{ApplierUid, ClusterUid, Digest, ObjectRef, ResourceUid};
 use tokio::sync::oneshot::{self, Sender};
 
+use crate::build_cache::BuildReads;
 use crate::health::Health;
 use crate::{AgentSession, Descent, Holdings, Reconciliation, SetAside, StoreError, Stored};
 
@@ -34,6 +35,8 @@ pub(crate) struct Questions {
     pub(crate) children: Together<(ApplierUid, ClusterUid), Vec<ObjectRef>>,
     /// What is set aside.
     pub(crate) set_aside: Together<Digest, SetAside>,
+    /// What the newest builds by recipes read, up to so many of each.
+    pub(crate) built: Together<(Digest, i64), Vec<BuildReads>>,
 }
 
 /// Kind, namespace and name.

@@ -3,7 +3,7 @@
 mod support;
 
 use anyhow::{Context as _, Result, ensure};
-use roadstead_hub_store::{BuiltObjects, Key, OldOwner, Sealer, Store};
+use roadstead_hub_store::{BuiltObjects, Key, Moves, OldOwner, Sealer, Store};
 use roadstead_model::{Action, ApplierUid, Attempt, ClusterUid, Digest, ObjectRef, ObjectResult};
 use roadstead_tests::TestDatabase;
 use serde_json::{Value, json};
@@ -50,14 +50,19 @@ impl Site {
                 false => json!({ "k": "ConfigMap", "n": name }),
             })
             .collect();
-        let digest = Digest::of(json!(objects).to_string().as_bytes());
+        self.stored(&json!(objects)).await
+    }
+
+    /// A build of these objects.
+    async fn stored(&self, objects: &Value) -> Result<Digest> {
+        let digest = Digest::of(objects.to_string().as_bytes());
         let mut connection = self.database.connect().await?;
         for sql in [
             "INSERT INTO blob (digest, size, sealed) VALUES ($1, 1, false) ON CONFLICT DO NOTHING",
             "INSERT INTO build_labels (build_digest, objects) VALUES ($1, $2) ON CONFLICT DO NOTHING",
         ] {
             let query = sqlx::query(sql).bind(digest.as_bytes().as_slice());
-            let query = if sql.contains("$2") { query.bind(json!(objects)) } else { query };
+            let query = if sql.contains("$2") { query.bind(objects) } else { query };
             query.execute(&mut connection).await?;
         }
         Ok(digest)
@@ -86,7 +91,7 @@ impl Site {
 
     async fn settled(&self, attempt: Attempt, owned: &[ObjectRef]) -> Result<()> {
         let mut tx = self.store.begin().await?;
-        tx.settle(self.cluster, self.new, attempt, owned).await?;
+        tx.settle(self.cluster, self.new, attempt, owned, &[]).await?;
         tx.commit().await?;
         Ok(())
     }
@@ -130,10 +135,56 @@ async fn an_attempt_that_did_not_know_of_it_does_not_settle_what_was_handed_over
 }
 
 #[tokio::test]
+async fn what_stays_gets_the_labels_of_what_was_written() -> Result<()> {
+    let site = Site::new(&["a", "b", "c"]).await?;
+    let mut connection = site.database.connect().await?;
+    let objects = json!([
+        { "g": "", "k": "ConfigMap", "ns": "apps", "n": "a", "l": { "team": "red" } },
+        // In the namespace that the agent chose.
+        { "g": "", "k": "ConfigMap", "ns": "", "n": "b", "l": { "team": "blue" } },
+        { "g": "", "k": "ConfigMap", "ns": "apps", "n": "gone", "l": { "team": "red" } },
+    ]);
+    let build = site.stored(&objects).await?;
+    let owned = [map("a"), map("b"), map("c")];
+    let blue = json!({ "team": "blue" });
+    for (written, labels) in [
+        (&[] as &[Digest], [json!({}), json!({}), json!({})]),
+        (&[build], [json!({ "team": "red" }), blue.clone(), json!({})]),
+        (&[], [json!({ "team": "red" }), blue, json!({})]),
+    ] {
+        let mut tx = site.store.begin().await?;
+        tx.settle(site.cluster, site.old, Attempt(1), &owned, written).await?;
+        tx.commit().await?;
+        let found: Vec<(String, Value, bool)> =
+            sqlx::query_as("SELECT name, labels, intended FROM inventory ORDER BY name")
+                .fetch_all(&mut connection)
+                .await?;
+        let wanted: Vec<_> = ["a", "b", "c"]
+            .into_iter()
+            .map(str::to_owned)
+            .zip(labels)
+            .map(|(name, label)| (name, label, false))
+            .collect();
+        ensure!(found == wanted, "{found:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn what_the_old_owner_builds_or_may_build_stays_its_own() -> Result<()> {
     let site = Site::new(&["a", "b", "web-prod"]).await?;
     let kept = [site.build(&["a", "web-${env}"], false).await?];
     let wanted = [site.build(&["a", "b", "web-prod"], true).await?];
+    // Whoever owns just what it builds has nothing to give or to take, whether or not the build says the namespace.
+    for (names, says_namespace, moves) in [
+        (&["a", "b", "web-prod"] as &[&str], true, Moves::default()),
+        (&["web-prod", "b", "a"], false, Moves::default()),
+        (&["a", "b", "web-prod", "new"], true, Moves::default()),
+        (&["a", "b"], true, Moves { leaves: true, ..Moves::default() }),
+    ] {
+        let builds = [site.build(names, says_namespace).await?];
+        ensure!(site.store.moves(site.cluster, site.old, &built(&builds)).await? == moves, "{names:?}");
+    }
     // As long as variables are not known, no ConfigMap is known to be left out.
     let substituted = BuiltObjects { substituted: true, ..built(&kept) };
     let moves = site.store.moves(site.cluster, site.old, &substituted).await?;

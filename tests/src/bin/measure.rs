@@ -1,7 +1,8 @@
 //! From push to applied, beside a bare loop of dry-run and write for the same objects at the same
 //! concurrency against the same apiserver in the same run; and the memory of hub and agent.
 //!
-//! It wants what `cargo xtask test` sets up (`ROADSTEAD_TEST_…`), with release builds in `ROADSTEAD_TEST_BIN_DIR`.
+//! It wants what `cargo xtask measure` sets up (`ROADSTEAD_TEST_…`): a Postgres and an etcd that wait for the disk, and release builds in
+//! `ROADSTEAD_TEST_BIN_DIR`.
 
 use std::collections::HashSet;
 use std::sync::Arc;

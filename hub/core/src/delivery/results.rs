@@ -8,8 +8,9 @@ use roadstead_api::kustomization::{InventoryEntry, ResourceInventory};
 use roadstead_api::{AnyApplier, ConditionStatus};
 use roadstead_hub_store::{AttemptInputs, Closed, OpenAttempt, Outcome, Stored};
 use roadstead_model::{
-    ApplierRef, AttemptKind, Capabilities, Capability, ChangeSet, Dispatch, DispatchKey, DispatchSpec,
-    FoundVariables, Held, ObjectRef, ObjectResult, Queue, ReadObject, Reason, StepKind, StepTiming, chain,
+    ApplierRef, AttemptKind, Capabilities, Capability, ChangeSet, Digest, Dispatch, DispatchKey,
+    DispatchSpec, FoundVariables, Held, ObjectRef, ObjectResult, Queue, ReadObject, Reason, StepKind,
+    StepTiming, chain,
 };
 
 use crate::clusters::Session;
@@ -312,16 +313,13 @@ impl Delivery {
         if let Some(held) = &held {
             tx.hold_deletion(key.applier, held, now).await?;
         }
+        let wrote = |result: &ObjectResult| result.action.wrote();
         if inputs.kind == AttemptKind::Read {
             tx.keep_facts(key.applier, key.attempt, &result.reads).await?;
         } else {
-            tx.settle(session.cluster, key.applier, key.attempt, &result.inventory).await?;
-        }
-        let wrote = |result: &ObjectResult| result.action.wrote();
-        if result.change_set.iter().any(wrote) {
-            for group in &spec.groups {
-                tx.label_inventory(session.cluster, key.applier, group.objects).await?;
-            }
+            let groups = if result.change_set.iter().any(wrote) { spec.groups.as_slice() } else { &[] };
+            let written: Vec<Digest> = groups.iter().map(|group| group.objects).collect();
+            tx.settle(session.cluster, key.applier, key.attempt, &result.inventory, &written).await?;
         }
         let applier: AnyApplier = stored.decode()?;
         let succeeded = result.failure.is_none();
