@@ -465,13 +465,16 @@ impl Outbox {
                 return message(Outgoing::Finished(finished.clone()));
             }
         }
-        if let Some((number, pending)) = state.corrections.iter_mut().find(|(_, pending)| !pending.sent) {
+        let State { corrections, reports, drifts, finished, keys_changed, .. } = &mut *state;
+        // The hub takes what comes after a dispatch for what it is once it knows how that ended.
+        let is_next = |pending: &PendingCorrection| {
+            !pending.sent && !finished.contains_key(&pending.correction.key.applier)
+        };
+        if let Some((number, pending)) = corrections.iter_mut().find(|(_, pending)| is_next(pending)) {
             pending.sent = true;
             let ago = now.saturating_duration_since(pending.began);
             return message(Outgoing::Correction(*number, Correction { ago, ..pending.correction.clone() }));
         }
-        let State { reports, drifts, finished, keys_changed, .. } = &mut *state;
-        // The hub takes what comes after a dispatch for what it is once it knows how that ended.
         if let Some((number, report)) = reports.next(|applier| !finished.contains_key(&applier)) {
             return message(Outgoing::Health(number, report));
         }

@@ -155,23 +155,35 @@ async fn what_waits_is_told_together_and_again_in_the_next_session() {
     assert_eq!(backlog(outbox.next(later + Duration::from_millis(250))), (vec![of(2)], vec![]));
 }
 
+fn correction(objects: usize) -> Correction {
+    let corrected = |number: usize| Corrected {
+        object: created(&number.to_string()).object,
+        action: Action::Configured,
+        managers: vec![],
+        fields: vec![],
+    };
+    let objects = (0..objects).map(corrected).collect();
+    Correction { key: key(1), ago: Duration::ZERO, took: Duration::ZERO, objects }
+}
+
+#[test]
+fn what_was_corrected_is_told_once_it_is_known_how_the_dispatch_ended() {
+    let outbox = Outbox::default();
+    let now = Instant::now();
+    // Both happened while the hub was away.
+    outbox.finish(finished(1));
+    outbox.correct(correction(1), now);
+    outbox.begin_session();
+    assert_eq!(message(outbox.next(now)), Outgoing::Finished(finished(1)));
+    assert_eq!(outbox.next(now), Next::Nothing);
+    outbox.confirm_finished(&key(1));
+    assert!(matches!(message(outbox.next(now)), Outgoing::Correction(..)));
+}
+
 #[test]
 fn corrections_are_told_until_they_are_confirmed() {
     let outbox = Outbox::default();
     let now = Instant::now();
-    let correction = |objects| Correction {
-        key: key(1),
-        ago: Duration::ZERO,
-        took: Duration::ZERO,
-        objects: (0..objects)
-            .map(|n| Corrected {
-                object: created(&n.to_string()).object,
-                action: Action::Configured,
-                managers: vec![],
-                fields: vec![],
-            })
-            .collect(),
-    };
     outbox.correct(correction(1), now);
     outbox.begin_session();
     let later = now + Duration::from_secs(5);
