@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::faulty_apiserver::FaultyApiserver;
 use crate::given::variable;
 use crate::kubectl::Kubectl;
 use crate::proxy::Proxy;
@@ -60,11 +61,25 @@ impl TestCluster {
         let port = server.as_str().and_then(|server| server.rsplit(':').next()?.parse().ok());
         let proxy = Proxy::start(port.with_context(|| format!("{server} names a port"))?).await?;
         *server = format!("https://{}", proxy.address()).into();
+        Ok((self.by(&config)?, proxy))
+    }
+
+    /// The same cluster as whoever gets this kubeconfig reaches it: by a face of its apiserver that answers what a test says.
+    ///
+    /// # Errors
+    /// When its kubeconfig cannot be read or written.
+    pub async fn with_faults(&self) -> Result<(Self, FaultyApiserver)> {
+        let (faulty, config) = FaultyApiserver::start(&self.inline_kubeconfig("json").await?).await?;
+        Ok((self.by(&config)?, faulty))
+    }
+
+    /// The same cluster, reached by another kubeconfig.
+    fn by(&self, config: &Value) -> Result<Self> {
         let folder = tempfile::tempdir().context("make a folder for a kubeconfig")?;
         let path = folder.path().join("kubeconfig");
         std::fs::write(&path, config.to_string()).context("write a kubeconfig")?;
         let kubectl = Kubectl::new(&path)?;
-        Ok((Self { kubectl, direct: self.direct.clone(), _folder: Some(Arc::new(folder)) }, proxy))
+        Ok(Self { kubectl, direct: self.direct.clone(), _folder: Some(Arc::new(folder)) })
     }
 
     /// kubectl as the cluster's administrator.

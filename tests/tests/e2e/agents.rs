@@ -577,7 +577,7 @@ async fn the_api_takes_nothing_without_a_token_and_no_garbage_for_one() -> Resul
 }
 
 /// A fleet whose agent's link goes through a proxy.
-async fn fleet_through_proxy(name: &str) -> Result<(Fleet, Proxy)> {
+pub(crate) async fn fleet_through_proxy(name: &str) -> Result<(Fleet, Proxy)> {
     install_crypto();
     let setup = HubSetup::new(name).await?;
     let hub = HubProcess::start(&setup).await?;

@@ -3,6 +3,7 @@
 //! One Kustomization goes back and forth between two commits, so that each time objects are created, changed and pruned.
 //! The way from the agent to its apiserver is slow meanwhile, so that the middle is long enough to be met.
 
+mod answers;
 mod database;
 mod memory;
 mod waiting;

@@ -177,7 +177,18 @@ impl World {
     /// The same with a hub on this database.
     pub(super) async fn on(setup: HubSetup, database: PgConnection, name: &str) -> Result<Self> {
         let cluster = TestCluster::first()?;
-        let (proxied, apiserver) = cluster.through_proxy().await?;
+        Self::by_way(setup, database, name, &cluster).await
+    }
+
+    /// The same with an agent that reaches the first cluster by a way of its own.
+    pub(super) async fn by_way(
+        setup: HubSetup,
+        database: PgConnection,
+        name: &str,
+        way: &TestCluster,
+    ) -> Result<Self> {
+        let cluster = TestCluster::first()?;
+        let (proxied, apiserver) = way.through_proxy().await?;
         let namespace = cluster.namespace(name).await?;
         let counted = Counted::new(cluster.kubectl(), namespace.name());
         let fleet = Fleet::start_in(setup, cluster, &proxied).await?;
