@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+pub(crate) use roadstead_hub_plan::MOST_APART;
 
 /// Tells the time.
 pub trait Clock: Send + Sync {
@@ -19,9 +20,6 @@ impl Clock for SystemClock {
         Timestamp::now()
     }
 }
-
-/// So much later than now is nothing that has happened, by the clock of any replica: where it is noted of something, the clock was put back since.
-pub(crate) const MOST_APART: Duration = Duration::from_secs(60);
 
 /// Notices that the clock is put back, by the time that passes beside it.
 #[derive(Debug)]

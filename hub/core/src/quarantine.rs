@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use roadstead_hub_plan::has_happened;
 use roadstead_hub_store::{SetAside, Store};
 use roadstead_model::Digest;
 use roadstead_worker::{JobError, Limit};
@@ -40,7 +41,10 @@ impl Quarantine {
 
     /// What is set aside now.
     pub(crate) async fn find(&self, inputs: Digest) -> Result<Option<SetAside>, HubError> {
-        Ok(self.store.is_set_aside(inputs, self.clock.now()).await?)
+        let now = self.clock.now();
+        let aside = self.store.is_set_aside(inputs, now).await?;
+        // Not for longer than that, where the clock was put back since.
+        Ok(aside.filter(|aside| has_happened(aside.since, now)))
     }
 
     /// Sets aside what ended a worker, and gives the text for the condition.

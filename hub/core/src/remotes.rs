@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use roadstead_hub_plan::has_happened;
 use roadstead_hub_store::{HeldRemote, RemoteResource, Store};
 use roadstead_model::ResourceUid;
 use roadstead_outbound::{ListedHosts, Unlisted};
@@ -133,7 +134,8 @@ impl Remotes {
     pub(crate) async fn known(&self, asked: &Asked, wanted: &Wanted<'_>) -> Result<Known, HubError> {
         let row = self.store.remote_resources(&[&asked.key]).await?.remove(&asked.key);
         let now = self.clock.now();
-        match row {
+        // A clock that was put back holds nothing up.
+        match row.filter(|row| has_happened(row.ended_at, now)) {
             Some(RemoteResource { ended_at, failure: Some(why), .. })
                 if now < ended_at + wanted.retry.max(LEAST_FAILED) =>
             {
@@ -185,7 +187,7 @@ impl Remotes {
                 continue;
             }
             let mut due = row.began_at + interval;
-            if due <= now {
+            if due <= now || !has_happened(row.began_at, now) {
                 self.ask(asked, namespace, None, false);
                 due = now + interval;
             }

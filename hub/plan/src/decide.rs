@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use roadstead_model::{AttemptKind, ClusterUid, Digest, Reason, Revision};
 
 use crate::pace;
-use crate::schedule::{jittered, spread};
+use crate::schedule::{has_happened, jittered, spread};
 use crate::{
     AgentLink, AttemptState, Attempted, Decision, Dependency, DependencyState, Situation, Source, Target,
     Tended,
@@ -173,7 +173,7 @@ pub fn decide(situation: &Situation, now: Timestamp) -> Decision {
         // What may not be deployed any more, or lacks something, is told within an interval also where nothing has to be looked at.
         return Decision::Idle { until: due.min(now + jittered(situation.interval, situation.uid)) };
     }
-    if let Some(free) = situation.paced(cluster, wanted)
+    if let Some(free) = situation.paced(cluster, wanted, now)
         && now < free
     {
         return match situation.last.as_ref().and_then(Attempted::deadline) {
@@ -190,6 +190,7 @@ pub fn decide(situation: &Situation, now: Timestamp) -> Decision {
         return decision;
     }
     if let AgentLink::Lost(at) = agent
+        && has_happened(*at, now)
         && now < *at + RECONNECT
     {
         return Decision::Idle { until: *at + RECONNECT };
@@ -223,20 +224,26 @@ fn when_due(
     }
     let (since, period, failed) = match situation.late {
         Some(since) => (since, situation.retry_interval, true),
-        None if succeeded => return (next_look(situation, at), false),
+        None if succeeded => return (next_look(situation, at, now), false),
         None => (at, situation.retry_interval, true),
     };
-    (since + jittered(period, situation.uid), failed)
+    // A clock that was put back holds nothing up.
+    let due = if has_happened(since, now) { since + jittered(period, situation.uid) } else { now };
+    (due, failed)
 }
 
 /// When the cluster is to be looked at again that was known at `at` to have what was applied.
-fn next_look(situation: &Situation, at: Timestamp) -> Timestamp {
+fn next_look(situation: &Situation, at: Timestamp, now: Timestamp) -> Timestamp {
     let Situation { interval, full_interval, uid, tended, .. } = situation;
+    if !has_happened(at, now) {
+        return now;
+    }
     match *tended {
         Tended::Unknown => at + jittered(*interval, *uid),
         Tended::Now => at + jittered(*full_interval.max(interval), *uid),
-        Tended::Until(until) => at.max(until) + jittered(*interval, *uid),
-        Tended::Unclaimed(since) if since > at => {
+        Tended::Until(until) if has_happened(until, now) => at.max(until) + jittered(*interval, *uid),
+        Tended::Until(_) => at + jittered(*interval, *uid),
+        Tended::Unclaimed(since) if since > at && has_happened(since, now) => {
             let soon = since + RECLAIM + spread(RECLAIM, *uid);
             soon.min(since + jittered(*interval, *uid))
         }
@@ -272,10 +279,11 @@ impl Attempted {
 
 impl Situation {
     /// When the next attempt may begin, where all that is new is that somebody asks for one.
-    fn paced(&self, cluster: ClusterUid, wanted: Wanted<'_>) -> Option<Timestamp> {
+    fn paced(&self, cluster: ClusterUid, wanted: Wanted<'_>, now: Timestamp) -> Option<Timestamp> {
         let last = self.repeated(cluster, wanted)?;
         let asks = last.generation != self.generation || last.request != self.request;
-        if asks { pace::next(&self.asked_for) } else { None }
+        let begun = self.asked_for.iter().copied().filter(|began| has_happened(*began, now));
+        if asks { pace::next(&begun.collect::<Vec<_>>()) } else { None }
     }
 
     /// Whether all that is new about an attempt on this cluster is that somebody asks for one, and nothing is changed for it.
@@ -382,7 +390,7 @@ fn delete_from(situation: &Situation, cluster: ClusterUid, now: Timestamp) -> De
         && *request == situation.request
     {
         let due = *at + situation.retry_interval.min(RECHECK);
-        if now < due && !situation.confirmed {
+        if has_happened(*at, now) && now < due && !situation.confirmed {
             return Decision::Idle { until: due };
         }
     }

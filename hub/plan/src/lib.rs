@@ -27,7 +27,7 @@ pub use management::{
 };
 pub use refer::{Leave, may_refer, refer_by_namespace};
 pub use rollout::{AgentState, Pace, Seeds, Tolerance, Upgrade, UpgradeOrder, roll_out};
-pub use schedule::jittered;
+pub use schedule::{MOST_APART, has_happened, jittered};
 pub use turns::Turns;
 
 /// Everything that a decision about one Kustomization depends on.

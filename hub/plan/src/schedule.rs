@@ -2,7 +2,17 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use roadstead_model::ApplierUid;
+
+/// So much later than now is nothing that has happened, by the clock of any replica: where it is noted of something, the clock was put back since.
+pub const MOST_APART: Duration = Duration::from_secs(60);
+
+/// Whether something can have happened when it is noted to have: else the clock was put back since, and what is to follow it so long after is held up by that.
+#[must_use]
+pub fn has_happened(at: Timestamp, now: Timestamp) -> bool {
+    at <= now + MOST_APART
+}
 
 /// `interval`, up to a tenth longer, by an amount that depends on the uid only: a thousand Kustomizations that were
 /// created together do not fire together, and each keeps its own rhythm.

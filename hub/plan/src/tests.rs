@@ -379,6 +379,35 @@ fn what_an_agent_tends_is_looked_at_once_a_day() {
 }
 
 #[test]
+fn a_clock_that_is_put_back_holds_nothing_up() {
+    const HOUR: i64 = 3_600;
+    let late = Situation { late: Some(at(0)), ..applied(true) };
+    for (situation, news) in [(applied(true), false), (applied(false), true), (late, true)] {
+        // It ended in what is the future now; some seconds do not count.
+        assert_eq!(decide(&situation, at(-HOUR)), reconcile(news));
+        assert!(matches!(decide(&situation, at(-59)), Decision::Idle { .. }), "{situation:?}");
+    }
+    for tended in [Tended::Now, Tended::Until(at(0)), Tended::Unclaimed(at(0))] {
+        assert_eq!(decide(&Situation { tended, ..applied(true) }, at(-HOUR)), reconcile(false), "{tended:?}");
+    }
+    // What is noted of an agent in the future says nothing.
+    for tended in [Tended::Until(at(HOUR)), Tended::Unclaimed(at(HOUR))] {
+        let situation = Situation { tended, ..applied(true) };
+        assert_eq!(decide(&situation, at(10)), Decision::Idle { until: at(300) }, "{tended:?}");
+    }
+    let target = Target::Cluster { uid: EDGE, name: "edge-1".to_owned(), agent: AgentLink::Lost(at(0)) };
+    let lost = Situation { target, ..fresh() };
+    assert_eq!(held(decide(&lost, at(-HOUR))).0, Reason::ClusterUnreachable);
+    let asked = Situation { generation: Generation(2), asked_for: vec![at(0); 4], ..applied(true) };
+    assert!(matches!(decide(&asked, at(1)), Decision::Pace { .. }));
+    assert_eq!(decide(&asked, at(-HOUR)), reconcile(true));
+    let deleting = Situation { deleting: true, ..applied(false) };
+    let last = deleting.last.clone().map(|last| Attempted { kind: AttemptKind::Delete, ..last });
+    let failed = Situation { last, ..deleting };
+    assert_eq!(decide(&failed, at(-HOUR)), Decision::Delete { cluster: EDGE });
+}
+
+#[test]
 fn what_was_applied_before_the_database_was_restored_is_applied_again() {
     let past = |situation: Situation| Situation {
         last: situation.last.map(|last| Attempted { is_past: true, ..last }),

@@ -8,6 +8,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use roadstead_model::ApplierUid;
 
+use crate::schedule::has_happened;
+
 /// Kustomizations of a namespace that are reconciled as soon as they are asked for, where the hub is not busy.
 const AT_ONCE: u32 = 50;
 /// The least and the longest time between those that follow.
@@ -24,7 +26,11 @@ const NAMESPACES: usize = 1_000;
 
 /// Whose turn it is, by namespace.
 #[derive(Debug, Default)]
-pub struct Turns(HashMap<String, Namespace>);
+pub struct Turns {
+    of: HashMap<String, Namespace>,
+    /// When one was last asked for.
+    asked: Option<Timestamp>,
+}
 
 #[derive(Debug)]
 struct Namespace {
@@ -58,11 +64,15 @@ impl Turns {
         newest: Option<Timestamp>,
         now: Timestamp,
     ) -> Result<(), Timestamp> {
-        if self.0.len() > NAMESPACES {
-            self.0.retain(|_, own| own.over > now);
+        // The clock was put back: what was given is for times that are to come again.
+        if self.asked.replace(now).is_some_and(|asked| !has_happened(asked, now)) {
+            self.of.clear();
+        }
+        if self.of.len() > NAMESPACES {
+            self.of.retain(|_, own| own.over > now);
         }
         let new = || Namespace { pace: EVERY, running: 0, over: now, given: HashMap::new() };
-        let own = self.0.entry(namespace.to_owned()).or_insert_with(new);
+        let own = self.of.entry(namespace.to_owned()).or_insert_with(new);
         own.given.retain(|_, turn| turn.at + KEPT > now);
         match own.given.get_mut(&applier) {
             Some(turn) if now < turn.at => return Err(turn.at),
@@ -86,7 +96,7 @@ impl Turns {
 
     /// Takes note that a turn of the namespace was used, for so long. Turns that are given already stay as they are.
     pub fn used(&mut self, namespace: &str, time: Duration) {
-        if let Some(own) = self.0.get_mut(namespace) {
+        if let Some(own) = self.of.get_mut(namespace) {
             // What slows a namespace down beside others is not itself.
             let time = time / own.running.max(1);
             own.running = own.running.saturating_sub(1);
@@ -146,7 +156,7 @@ mod tests {
         }
         // That one of forty takes long says nothing about the hub.
         used(&mut turns, 1_200);
-        assert_eq!(turns.0["greedy"].pace, EVERY);
+        assert_eq!(turns.of["greedy"].pace, EVERY);
         for _ in 1..40 {
             used(&mut turns, 0);
         }
@@ -159,7 +169,7 @@ mod tests {
             );
             used(&mut turns, 600);
         }
-        assert_eq!(turns.0["greedy"].pace, EVERY_AT_MOST);
+        assert_eq!(turns.of["greedy"].pace, EVERY_AT_MOST);
         let now = 100_000;
         for number in 0..10 {
             assert_eq!(take(&mut turns, "greedy", number, now), Ok(()), "{number}");
@@ -169,7 +179,7 @@ mod tests {
         for _ in 0..30 {
             used(&mut turns, 10);
         }
-        assert_eq!(turns.0["greedy"].pace, EVERY);
+        assert_eq!(turns.of["greedy"].pace, EVERY);
     }
 
     #[test]
@@ -192,18 +202,30 @@ mod tests {
     }
 
     #[test]
+    fn a_clock_that_is_put_back_takes_no_turns_away() {
+        const HOUR: i64 = 3_600_000;
+        let mut turns = Turns::default();
+        for number in 0..60 {
+            let _ = take(&mut turns, "greedy", number, HOUR);
+        }
+        assert!(take(&mut turns, "greedy", 55, HOUR - 1_000).is_err(), "some seconds do not count");
+        assert_eq!(take(&mut turns, "greedy", 55, 0), Ok(()));
+        assert_eq!(take(&mut turns, "greedy", 60, 1), Ok(()));
+    }
+
+    #[test]
     fn what_nobody_comes_for_is_forgotten() {
         let mut turns = Turns::default();
         for number in 0..60 {
             let _ = take(&mut turns, "greedy", number, 0);
         }
-        assert_eq!(turns.0["greedy"].given.len(), 60);
+        assert_eq!(turns.of["greedy"].given.len(), 60);
         assert_eq!(take(&mut turns, "greedy", 99, 70_000), Ok(()));
-        assert_eq!(turns.0["greedy"].given.len(), 1);
+        assert_eq!(turns.of["greedy"].given.len(), 1);
         for number in 0..=NAMESPACES {
             assert_eq!(take(&mut turns, &number.to_string(), 1, 80_000), Ok(()));
         }
         assert_eq!(take(&mut turns, "last", 1, 90_000), Ok(()));
-        assert_eq!(turns.0.len(), 1);
+        assert_eq!(turns.of.len(), 1);
     }
 }

@@ -91,7 +91,7 @@ impl Store {
 
 impl Tx {
     /// Records what a check of a remote resource came to, and gives what was known before; the outer none where a check that began later is
-    /// recorded already. Of one that failed what it held before stays.
+    /// recorded already (but for one that began after this one's end: the clock was put back). Of one that failed what it held before stays.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -120,7 +120,7 @@ impl Tx {
                  is_file = CASE WHEN $4::bytea IS NULL THEN remote_resource.is_file ELSE $5 END,
                  revision = CASE WHEN $4::bytea IS NULL THEN remote_resource.revision ELSE $6 END,
                  bytes = CASE WHEN $4::bytea IS NULL THEN remote_resource.bytes ELSE $7 END
-             WHERE remote_resource.began_at < $2",
+             WHERE remote_resource.began_at < $2 OR remote_resource.began_at > $8::timestamptz + interval '1 minute'",
         )
         .bind(key)
         .bind(to_sql(found.began_at))

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_api::{AnySource, ConditionStatus, Reference};
-use roadstead_hub_plan::Source;
+use roadstead_hub_plan::{Source, has_happened};
 use roadstead_hub_store::{KeptArtifact, Stored};
 use roadstead_model::{Queue, ResourceUid, Revision};
 
@@ -66,7 +66,9 @@ impl Delivery {
     ) -> Result<(), HubError> {
         let request = &seen.situation.request;
         let asked = request.is_some() && *request != seen.status().last_handled_reconcile_at;
-        let again = |at: Timestamp| asked || now >= at + seen.situation.retry_interval.min(AGAIN);
+        let wait = seen.situation.retry_interval.min(AGAIN);
+        // A clock that was put back holds nothing up.
+        let again = |at: Timestamp| asked || now >= at + wait || !has_happened(at, now);
         if !wanted.failed.is_none_or(again) {
             return Ok(());
         }

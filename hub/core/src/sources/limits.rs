@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_api::{Condition, ConditionStatus, SourceSpec};
+use roadstead_hub_plan::has_happened;
 use roadstead_hub_store::Stored;
 use roadstead_model::Reason;
 
@@ -40,12 +41,26 @@ impl Account {
     }
 }
 
+/// Until when a server takes no requests, and when that was noted.
+#[derive(Debug, Clone, Copy)]
+struct Limit {
+    until: Timestamp,
+    noted: Timestamp,
+}
+
+impl Limit {
+    /// Not where the clock was put back since: nobody knows then how long it is.
+    fn holds(&self, now: Timestamp) -> bool {
+        self.until > now && has_happened(self.noted, now)
+    }
+}
+
 /// Until when servers take no requests, by account.
 #[derive(Debug, Default)]
-pub(crate) struct Limits(Mutex<HashMap<Account, Timestamp>>);
+pub(crate) struct Limits(Mutex<HashMap<Account, Limit>>);
 
 impl Limits {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Account, Timestamp>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Account, Limit>> {
         // Whole at any time.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -53,7 +68,8 @@ impl Limits {
     /// Until when nothing is requested for a source; none where it may be fetched.
     pub(super) fn until(&self, source: &Stored, spec: &SourceSpec, now: Timestamp) -> Option<Timestamp> {
         let account = Account::of(source, spec)?;
-        self.lock().get(&account).copied().filter(|until| *until > now)
+        let limit = self.lock().get(&account).copied();
+        limit.filter(|limit| limit.holds(now)).map(|limit| limit.until)
     }
 
     /// The server of a source takes no requests until then.
@@ -61,11 +77,12 @@ impl Limits {
         let Some(account) = Account::of(source, spec) else { return };
         let mut limits = self.lock();
         if limits.len() >= MOST {
-            limits.retain(|_, until| *until > now);
+            limits.retain(|_, limit| limit.holds(now));
         }
         if limits.len() < MOST || limits.contains_key(&account) {
-            let known = limits.entry(account).or_insert(until);
-            *known = until.max(*known);
+            let known = limits.get(&account).filter(|limit| limit.holds(now));
+            let until = known.map_or(until, |limit| limit.until.max(until));
+            limits.insert(account, Limit { until, noted: now });
         }
     }
 }
@@ -163,6 +180,10 @@ mod tests {
         ] {
             assert!(!waits(namespace, url, secret, seconds), "{namespace} {url} {secret:?} {seconds}");
         }
+        // A clock that was put back holds nothing up.
+        limits.note(&limited, &spec, now + Duration::from_secs(3_660), now + Duration::from_secs(3_600));
+        assert!(!waits("team-a", "https://git.test/a", Some("token"), 0));
+        assert!(waits("team-a", "https://git.test/a", Some("token"), 3_600));
         let until = now + Duration::from_secs(60);
         assert!((until..until + SPREAD).contains(&again(&limited, until)));
     }
