@@ -10,7 +10,7 @@ use roadstead_model::{Claim, Digest, Due, Queue, Reason, ReplicaId, ResourceUid,
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::HubError;
-use crate::clock::Clock;
+use crate::clock::{Clock, MOST_APART};
 use crate::context::Context;
 use crate::delivery::reconcile::{set_ready, write_status};
 use crate::objects::conditions::{self, READY};
@@ -64,7 +64,7 @@ impl Schedule {
     /// # Errors
     /// Where the database fails.
     pub async fn release_claim(&self, claim: Claim, next: Timestamp) -> Result<(), HubError> {
-        Ok(self.store.release(self.replica, claim, next).await?)
+        Ok(self.store.release(self.replica, claim, next, self.clock.now()).await?)
     }
 
     /// Whether this pass is not to be taken because those before it never came back; then, when the next pass is due.
@@ -103,7 +103,18 @@ impl Schedule {
     /// # Errors
     /// Where the database fails.
     pub async fn release_untaken(&self, claim: Claim, next: Timestamp) -> Result<(), HubError> {
-        Ok(self.store.release_untaken(self.replica, claim, next, MOST_LOST - 1).await?)
+        let times = (next, self.clock.now());
+        Ok(self.store.release_untaken(self.replica, claim, times, MOST_LOST - 1).await?)
+    }
+
+    /// Takes what is noted of passes and attempts in what is the future to be now: the clock was put back since, of this replica or of one that is gone. Says of how many objects
+    /// that was.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub(crate) async fn mend(&self) -> Result<u64, HubError> {
+        let now = self.clock.now();
+        Ok(self.store.mend_schedule(now, now + MOST_APART, LEASE).await?)
     }
 
     /// What changes when there is a reason to try again: the spec, the annotation that asks, what the source holds.

@@ -56,6 +56,23 @@ impl Hub {
         Ok(())
     }
 
+    /// Takes what is noted in what is the future to be now: the clock was put back since, of this replica or of one that is gone, and would hold up passes by as much. Says whether
+    /// there was anything.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn mend_clock(&self) -> Result<bool, HubError> {
+        let objects = self.schedule.mend().await?;
+        self.builds.mend_turns().await?;
+        if objects > 0 {
+            tracing::warn!(
+                objects,
+                "the clock was put back: what was planned by the time that it showed is planned again from now on"
+            );
+        }
+        Ok(objects > 0)
+    }
+
     /// Sees whether the object store with the artifacts works, and removes from it what nobody needs. Apart from [`Self::tidy`], which a store
     /// that is slow must not hold up.
     ///

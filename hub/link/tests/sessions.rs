@@ -586,7 +586,7 @@ async fn passed(site: &Site, agent: &Agent, name: &str, next: Timestamp) -> Resu
     let now = site.store.now().await?;
     let due = site.store.claim_due(Queue::Applier, replica, now, PATIENCE, &Room::of(10, false)).await?;
     let claim = due.claims.into_iter().find(|claim| claim.uid == key.applier.into());
-    site.store.release(replica, claim.context("a pass that is due")?, next).await?;
+    site.store.release(replica, claim.context("a pass that is due")?, next, now).await?;
     Ok(key)
 }
 

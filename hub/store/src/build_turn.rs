@@ -166,6 +166,30 @@ impl Store {
         Ok(())
     }
 
+    /// Has turns count no longer than `lease` from now on, and places in the line no longer than `kept`, where that would be after `later` besides: the clock was put
+    /// back.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn mend_build_turns(
+        &self,
+        now: Timestamp,
+        (lease, kept): (Duration, Duration),
+        later: Duration,
+    ) -> Result<(), StoreError> {
+        sqlx::query(
+            "UPDATE build_turn SET until = CASE WHEN replica IS NULL THEN $2 ELSE $1 END
+             WHERE until > CASE WHEN replica IS NULL THEN $2::timestamptz ELSE $1::timestamptz END + make_interval(secs => $3)",
+        )
+        .bind(to_sql(now + lease))
+        .bind(to_sql(now + kept))
+        .bind(later.as_secs_f64())
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::query("mend until when turns to build count"))?;
+        Ok(())
+    }
+
     /// How many builds of a namespace have a turn.
     ///
     /// # Errors

@@ -251,8 +251,14 @@ impl Store {
     ///
     /// # Errors
     /// Where the database refuses.
-    pub async fn release(&self, replica: ReplicaId, claim: Claim, next: Timestamp) -> Result<(), StoreError> {
-        self.give_back(replica, claim, next, 0).await
+    pub async fn release(
+        &self,
+        replica: ReplicaId,
+        claim: Claim,
+        next: Timestamp,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.give_back(replica, claim, (next, now), 0).await
     }
 
     /// As [`Store::release`], of a pass that was not taken: from now on so many count as lost.
@@ -263,21 +269,21 @@ impl Store {
         &self,
         replica: ReplicaId,
         claim: Claim,
-        next: Timestamp,
+        (next, now): (Timestamp, Timestamp),
         lost: i32,
     ) -> Result<(), StoreError> {
-        self.give_back(replica, claim, next, lost).await
+        self.give_back(replica, claim, (next, now), lost).await
     }
 
     async fn give_back(
         &self,
         replica: ReplicaId,
         claim: Claim,
-        next: Timestamp,
+        (next, now): (Timestamp, Timestamp),
         lost: i32,
     ) -> Result<(), StoreError> {
         let again: Option<bool> = sqlx::query_scalar(
-            "UPDATE schedule SET claimed_by = NULL, claimed_until = NULL, lost = $5,
+            "UPDATE schedule SET claimed_by = NULL, claimed_until = NULL, lost = $5, set_at = $8,
                     due_at = CASE WHEN wanted = $3 THEN $4::timestamptz ELSE '-infinity' END,
                     trace = CASE WHEN wanted = $3 THEN $7::text ELSE trace END
              WHERE uid = $1 AND kind = $6 AND claimed_by = $2 RETURNING wanted <> $3",
@@ -289,6 +295,7 @@ impl Store {
         .bind(lost)
         .bind(claim.queue.as_str())
         .bind(claim.trace.map(|trace| trace.to_string()))
+        .bind(to_sql(now))
         .fetch_optional(&self.pool)
         .await
         .map_err(StoreError::query("release a claim"))?;
@@ -326,6 +333,49 @@ impl Store {
         Ok(freed)
     }
 
+    /// Takes what is noted to have been later than `latest` to be now: the clock was put back since. Passes are due as long after now as they were to be after that,
+    /// and claims last no longer than `lease` from now on; attempts that are under way have as much time as they had. Says of how many objects that was.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn mend_schedule(
+        &self,
+        now: Timestamp,
+        latest: Timestamp,
+        lease: Duration,
+    ) -> Result<u64, StoreError> {
+        let what = "mend when passes are due";
+        let mended = sqlx::query(
+            "UPDATE schedule SET due_at = CASE WHEN set_at > $2 AND isfinite(due_at) THEN $1::timestamptz + (due_at - set_at) ELSE due_at END,
+                    paced_until = CASE WHEN set_at > $2 AND isfinite(paced_until) THEN $1::timestamptz + (paced_until - set_at)
+                                       ELSE paced_until END,
+                    claimed_until = least(claimed_until, $3), set_at = least(set_at, $1)
+             WHERE set_at > $2 OR claimed_until > $4",
+        )
+        .bind(to_sql(now))
+        .bind(to_sql(latest))
+        .bind(to_sql(now + lease))
+        .bind(to_sql(latest + lease))
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::query(what))?
+        .rows_affected();
+        let moved = sqlx::query(
+            "UPDATE reconciliation SET started_at = $1, deadline = $1::timestamptz + (deadline - started_at)
+             WHERE finished_at IS NULL AND started_at > $2",
+        )
+        .bind(to_sql(now))
+        .bind(to_sql(latest))
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::query(what))?
+        .rows_affected();
+        if mended > 0 {
+            self.wake_all_loops();
+        }
+        Ok(mended.max(moved))
+    }
+
     /// What time it is for the database, which is the same for all replicas.
     ///
     /// # Errors
@@ -336,13 +386,15 @@ impl Store {
         from_sql(what, now.map_err(StoreError::query(what))?)
     }
 
-    /// Says that this replica is alive, and which keys it has.
+    /// Says that this replica is alive, and which keys it has. Others that are said to have been alive later than within a minute from now are taken to be so now: the clock
+    /// was put back, and those of them that are gone would be alive for as long.
     ///
     /// # Errors
     /// Where the database refuses.
     pub async fn replica_seen(&self, replica: ReplicaId, now: Timestamp) -> Result<(), StoreError> {
         sqlx::query(
-            "INSERT INTO hub_replica (id, started, last_seen, keys, keys_at) VALUES ($1, $2, $2, $3, clock_timestamp())
+            "WITH mended AS (UPDATE hub_replica SET last_seen = $2 WHERE id <> $1 AND last_seen > $2::timestamptz + interval '1 minute')
+             INSERT INTO hub_replica (id, started, last_seen, keys, keys_at) VALUES ($1, $2, $2, $3, clock_timestamp())
              ON CONFLICT (id) DO UPDATE SET last_seen = $2, keys = $3, keys_at =
                  CASE WHEN hub_replica.keys IS DISTINCT FROM $3 THEN clock_timestamp() ELSE hub_replica.keys_at END",
         )

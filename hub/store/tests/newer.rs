@@ -159,7 +159,7 @@ async fn passes_over_objects_of_a_newer_kind_are_left_to_a_replica_that_knows_it
         let due = site.store.claim_due(Queue::Applier, replica, now, lease, &room).await?;
         ensure!(due.claims.iter().map(|claim| claim.uid).eq([known]), "{due:?}");
         let [claim] = due.claims.as_slice() else { bail!("{due:?}") };
-        site.store.release(replica, *claim, now).await?;
+        site.store.release(replica, *claim, now, now).await?;
     }
     let untouched: i64 = sqlx::query_scalar(
         "SELECT count(*) FROM schedule WHERE due_at = '-infinity' AND claimed_by IS NULL AND lost IN (0, 5)",

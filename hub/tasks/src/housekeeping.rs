@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use roadstead_hub_core::identity::{HEAD_PERIOD, REFUSALS_PERIOD, SEAL_ALL_PERIOD, SEAL_PERIOD};
 use roadstead_hub_core::readiness::AUDIT_SEALER;
-use roadstead_hub_core::{Hub, UPKEEP_PERIOD};
+use roadstead_hub_core::{Hub, PutBack, UPKEEP_PERIOD};
 use roadstead_model::chain;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
@@ -20,6 +20,39 @@ const KEYS: Duration = Duration::from_secs(15);
 const AGGREGATION_PAUSE: Duration = Duration::from_secs(1);
 /// Four missed heartbeats: others take over what it held.
 const DEAD_AFTER: Duration = Duration::from_secs(8);
+
+/// How often it is looked whether this replica's clock was put back.
+const CLOCK: Duration = Duration::from_secs(5);
+/// And how often whether anything is planned by a clock that was: one of a replica that is gone, or this one's before it started.
+const PLANNED: Duration = Duration::from_secs(60);
+
+/// Has nothing wait for a time that the clock showed before it was put back.
+pub(crate) async fn watch_clock(hub: Hub, stop: CancellationToken) {
+    let mut timer = timer(CLOCK);
+    let (mut put_back, mut looked_at) = (PutBack::new(hub.now()), Instant::now());
+    let (mut is_put_back, mut mended_at) = (false, None::<Instant>);
+    while next(&mut timer, &stop).await {
+        let passed = std::mem::replace(&mut looked_at, Instant::now()).elapsed();
+        is_put_back |= put_back.since(passed, hub.now());
+        if !is_put_back && mended_at.is_some_and(|at| at.elapsed() < PLANNED) {
+            continue;
+        }
+        let mended = async {
+            let mended = hub
+                .attempt("what was planned before the clock was put back stays so", hub.mend_clock())
+                .await?;
+            mended_at = Some(Instant::now());
+            if is_put_back || mended {
+                // Of Alerts more is noted than when they are due.
+                let looked = hub.notify.look_at_all();
+                hub.attempt("could not look at Alerts after the clock was put back", looked).await?;
+            }
+            is_put_back = false;
+            Some(())
+        };
+        unless(&stop, mended).await;
+    }
+}
 
 /// Says that this replica lives, and buries those that do not.
 pub(crate) async fn heartbeat(hub: Hub, stop: CancellationToken) {

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use roadstead_hub_core::{Hub, HubError, PutBack};
+use roadstead_hub_core::{Hub, HubError};
 use roadstead_model::{Queue, ResourceUid, Topic};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::controllers::Controller;
@@ -42,17 +41,8 @@ impl Controller for Alerts {
 /// Sorts events to Alerts until `stop`.
 pub(crate) async fn sort(hub: Hub, stop: CancellationToken) {
     let mut signals = hub.signals().subscribe(Topic::News);
-    let (mut put_back, mut looked_at) = (PutBack::new(hub.now()), Instant::now());
-    let mut is_put_back = false;
     while !stop.is_cancelled() {
         signals.mark_unchanged();
-        let passed = std::mem::replace(&mut looked_at, Instant::now()).elapsed();
-        is_put_back |= put_back.since(passed, hub.now());
-        if is_put_back {
-            let looked = hub
-                .attempt("could not look at Alerts after the clock was put back", hub.notify.look_at_all());
-            is_put_back = looked.await.is_none();
-        }
         let sorted = hub.attempt("could not sort events to Alerts", hub.notify.sort());
         let more = tokio::select! {
             more = sorted => more,

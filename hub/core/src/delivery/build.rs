@@ -222,6 +222,14 @@ impl Builds {
         }
     }
 
+    /// Has turns that builds take count no longer than they would if they began now: the clock may have been put back.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub(crate) async fn mend_turns(&self) -> Result<(), HubError> {
+        self.turns.mend().await
+    }
+
     /// The build that an applier orders. Where a quota asks for a `turn`, one is taken, which serves for all that the applier orders until it
     /// is dropped: a render in several rounds would else wait again after each.
     pub(crate) async fn build(

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use jiff::Timestamp;
-use roadstead_model::{Queue, Room, Topic};
+use roadstead_model::{Queue, ReplicaId, Room, Topic};
+use serde_json::json;
 
-use crate::support::{Site, git_repository};
+use crate::support::{Site, config_map, file, git_repository, kustomization};
 
 #[tokio::test]
 async fn a_loop_is_told_what_is_due_and_when_the_next_one_is() -> Result<()> {
@@ -124,6 +125,67 @@ async fn no_namespace_has_all_places() -> Result<()> {
     room.held.insert("greedy".to_owned(), 4);
     let due = site.hub.schedule.claim_due(Queue::Source, &room).await?;
     ensure!(of(&due.namespaces, "greedy") == 2 && due.claims.len() == 2, "{due:?}");
+    site.close().await;
+    Ok(())
+}
+
+/// Times of the database, in seconds from now.
+async fn seconds(site: &Site, sql: &'static str) -> Result<f64> {
+    let mut connection = site.database.connect().await?;
+    Ok(sqlx::query_scalar(sql).fetch_one(&mut connection).await?)
+}
+
+#[tokio::test]
+async fn what_was_planned_by_a_clock_that_was_put_back_is_planned_again() -> Result<()> {
+    const LEASE: Duration = Duration::from_secs(900);
+    let site = Site::new().await?;
+    for name in ["one", "two"] {
+        site.apply(git_repository("default", name, "https://git.example.test/all")).await?;
+    }
+    ensure!(!site.hub.mend_clock().await?, "nothing is planned by another clock");
+    // By a clock that was an hour ahead, one is due in ten minutes, and one is claimed by who is gone.
+    let (replica, ahead) = (ReplicaId::random(), site.hub.now() + Duration::from_secs(3_600));
+    let due = site.store.claim_due(Queue::Source, replica, ahead, LEASE, &Room::of(2, false)).await?;
+    let [one, _] = due.claims[..] else { anyhow::bail!("{due:?}") };
+    site.store.release(replica, one, ahead + Duration::from_secs(600), ahead).await?;
+    ensure!(site.hub.mend_clock().await?);
+    let next = "SELECT extract(epoch FROM max(due_at) - now())::float8 FROM schedule WHERE kind = 'source' AND isfinite(due_at)";
+    let next = seconds(&site, next).await?;
+    ensure!((570.0..=600.0).contains(&next), "{next}");
+    let lease =
+        "SELECT extract(epoch FROM claimed_until - now())::float8 FROM schedule WHERE claimed_by IS NOT NULL";
+    let lease = seconds(&site, lease).await?;
+    ensure!((870.0..=900.0).contains(&lease), "{lease}");
+    ensure!(!site.hub.mend_clock().await?, "once");
+    // Claims of whoever is gone are freed after as long as ever, where it is the database's clock that was put back.
+    site.store.replica_seen(replica, site.store.now().await? + Duration::from_secs(3_600)).await?;
+    site.hub.sessions.bury_dead_replicas(Duration::from_secs(8)).await?;
+    let claimed = "SELECT count(claimed_by)::float8 FROM schedule";
+    ensure!(seconds(&site, claimed).await? == 1.0, "it may say yet that it lives");
+    site.hub.sessions.bury_dead_replicas(Duration::ZERO).await?;
+    ensure!(seconds(&site, claimed).await? == 0.0);
+    site.close().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn attempts_have_as_much_time_as_they_had_before_the_clock_was_put_back() -> Result<()> {
+    let site = Site::new().await?;
+    site.namespace("team-a").await?;
+    site.cluster("staging", json!([{ "namespace": "team-a", "agentRights": true }])).await?;
+    site.source("team-a", "fleet", &[file("app/map.yaml", &[config_map("web", "map")])]).await?;
+    let spec = json!({ "clusterRef": { "name": "staging" }, "timeout": "5m" });
+    site.apply(kustomization("team-a", "app", "./app", spec)).await?;
+    site.process("team-a", "app").await?;
+    let left =
+        "SELECT extract(epoch FROM deadline - now())::float8 FROM reconciliation WHERE finished_at IS NULL";
+    let before = seconds(&site, left).await?;
+    sqlx::raw_sql("UPDATE reconciliation SET started_at = started_at + interval '1 hour', deadline = deadline + interval '1 hour'")
+        .execute(&mut site.database.connect().await?)
+        .await?;
+    ensure!(site.hub.mend_clock().await?);
+    let after = seconds(&site, left).await?;
+    ensure!((before - 30.0..=before + 30.0).contains(&after), "{before}: {after}");
     site.close().await;
     Ok(())
 }

@@ -10,7 +10,7 @@ use roadstead_model::{ReplicaId, chain};
 use uuid::Uuid;
 
 use crate::HubError;
-use crate::clock::Clock;
+use crate::clock::{Clock, MOST_APART};
 use crate::delivery::build::For;
 
 /// The first in line looks again after this, those behind it later: they are told when it is their turn.
@@ -59,6 +59,12 @@ impl Turns {
                 Ok(Err(Wait { later: later(before, *limit), why }))
             }
         }
+    }
+
+    /// Has turns and places in the line count no longer than they would if they began now: the clock may have been put back.
+    pub(super) async fn mend(&self) -> Result<(), HubError> {
+        let kept = AGAIN_AT_THE_LATEST + KEPT;
+        Ok(self.store.mend_build_turns(self.clock.now(), (LEASE, kept), MOST_APART).await?)
     }
 
     /// Gives a place in the line away that is not needed any more.
