@@ -35,4 +35,4 @@ pub use rollout::{
 };
 pub use summary::{Failing, SumOf, Summary};
 pub use target::{Target, Unsendable};
-pub use together::Together;
+pub use together::{Another, Common, Together};

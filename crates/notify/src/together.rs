@@ -1,9 +1,12 @@
 //! News that says the same of many objects, told as one.
 
+use std::collections::BTreeMap;
+
+use roadstead_api::AlertSpec;
 use roadstead_model::Digest;
 
 use crate::cause::Cause;
-use crate::event::Event;
+use crate::event::{Event, Involved};
 use crate::incident::{extent, listed};
 
 /// News of objects that says the same.
@@ -19,10 +22,34 @@ pub struct Together {
     pub names: Vec<String>,
 }
 
+/// What news has in common with that of other objects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Common {
+    /// The message without what differs.
+    pub text: String,
+    /// Of the kind, the reason, the revision and the text.
+    pub digest: Digest,
+}
+
+/// One of the objects.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Another {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid, where the hub knows it.
+    pub uid: String,
+    /// The Cluster whose Flux told of it.
+    pub relayed_from: Option<String>,
+    /// The cluster that it is about, if it is about one.
+    pub cluster: Option<String>,
+}
+
 impl Together {
-    /// What news, as an Alert tells it, has in common with that of other objects: kind, reason, revision, and the message without what differs.
+    /// What news, as an Alert tells it, has in common with that of other objects.
     #[must_use]
-    pub fn key(event: &Event, cluster: Option<&str>) -> Digest {
+    pub fn common(event: &Event, cluster: Option<&str>) -> Common {
         let mut parts = vec![event.involved_object.kind.as_str(), &event.reason];
         for key in ["revision", "originRevision"] {
             parts.push(event.metadata.get(key).map_or("", String::as_str));
@@ -30,7 +57,44 @@ impl Together {
         let text = Cause::of(event, cluster).text;
         parts.push(&text);
         let lengths = parts.iter().map(|part| format!("{}:{part}", part.len()));
-        Digest::of(lengths.collect::<String>().as_bytes())
+        let digest = Digest::of(lengths.collect::<String>().as_bytes());
+        Common { text, digest }
+    }
+
+    /// The first of such news as it is told of another object, where it may not be told of its own any more: all that is not common to both is left out. `text` is
+    /// what the messages have in common; without it the reason stands in their place.
+    #[must_use]
+    pub fn of_another(first: &Event, text: Option<&str>, another: &Another, alert: &AlertSpec) -> Event {
+        const COMMON: [&str; 3] = ["revision", "originRevision", "commit_status"];
+        let Another { namespace, name, uid, relayed_from, cluster } = another;
+        let cluster = cluster.as_deref();
+        let message = match text {
+            Some(text) => text
+                .replace("<name>", name)
+                .replace("<namespace>", namespace)
+                .replace("<cluster>", cluster.unwrap_or("<cluster>")),
+            None => first.reason_in_words(),
+        };
+        let involved_object = Involved {
+            namespace: namespace.clone(),
+            name: name.clone(),
+            uid: uid.clone(),
+            resource_version: String::new(),
+            ..first.involved_object.clone()
+        };
+        let bare = Event {
+            involved_object,
+            message,
+            metadata: BTreeMap::new(),
+            reporting_instance: String::new(),
+            relayed_from: relayed_from.clone(),
+            ..first.clone()
+        };
+        let mut told = bare.told_by(alert, cluster);
+        let is_common = |key: &str| key.rsplit('/').next().is_some_and(|bare| COMMON.contains(&bare));
+        let common = first.metadata.iter().filter(|(key, _)| is_common(key));
+        told.metadata.extend(common.map(|(key, value)| (key.clone(), value.clone())));
+        told
     }
 
     /// The event that tells it: what it is where it is of one object only.
@@ -76,13 +140,38 @@ mod tests {
     #[test]
     fn the_same_of_many_objects_is_one_and_another_revision_is_not() {
         let key = |name: &str, cluster: &str, message: &str, revision: &str| {
-            Together::key(&event(name, message, revision), Some(cluster))
+            Together::common(&event(name, message, revision), Some(cluster)).digest
         };
         let one = key("web-edge-1", "edge-1", "edge-1: finished in 3s", "main@sha1:a");
         assert_eq!(one, key("web-edge-2", "edge-2", "edge-2: finished in 1m2s", "main@sha1:a"));
         assert_eq!(one, key("api", "edge-1", "edge-1: finished in 3s", "main@sha1:a"));
         assert_ne!(one, key("web-edge-1", "edge-1", "edge-1: finished in 3s", "main@sha1:b"));
         assert_ne!(one, key("web-edge-1", "edge-1", "edge-1: waits for 3s", "main@sha1:a"));
+    }
+
+    #[test]
+    fn what_is_of_the_first_alone_is_not_told_of_another() {
+        let mut first = event("secret-edge-1", "edge-1: secret-edge-1 finished in 3s", "main@sha1:a");
+        first.metadata.insert("team".to_owned(), "secret".to_owned());
+        let alert: AlertSpec = serde_json::from_value(json!({
+            "providerRef": { "name": "p" }, "eventSources": [], "eventMetadata": { "env": "production" },
+        }))
+        .unwrap();
+        let text = Together::common(&first, Some("edge-1")).text;
+        let another = Another {
+            namespace: "shop".to_owned(),
+            name: "web".to_owned(),
+            uid: "2".to_owned(),
+            relayed_from: None,
+            cluster: Some("edge-2".to_owned()),
+        };
+        let told = Together::of_another(&first, Some(&text), &another, &alert);
+        assert_eq!(told.message, "edge-2: web finished in <duration>");
+        let metadata = json!({ "cluster": "edge-2", "env": "production", "revision": "main@sha1:a" });
+        assert_eq!(json!(told.metadata), metadata);
+        let whole = json!(told).to_string();
+        assert!(!whole.contains("secret") && !whole.contains("edge-1"), "{whole}");
+        assert_eq!(Together::of_another(&first, None, &another, &alert).message, "reconciliation succeeded");
     }
 
     #[test]

@@ -276,7 +276,7 @@ impl Tx {
         Ok(())
     }
 
-    /// Counts news that belongs to no object that fails.
+    /// Counts so much news that belongs to no object that fails.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -284,10 +284,10 @@ impl Tx {
         &mut self,
         alert: ResourceUid,
         silence: &str,
-        what: Uncounted,
+        (what, count): (Uncounted, i64),
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        let is = |one| i64::from(one == what);
+        let is = |one| if one == what { count } else { 0 };
         sqlx::query(
             "INSERT INTO gathered (alert, silence, api_group, kind, namespace, name, failed, drifted, others, since)
              VALUES ($1, $2, '', '', '', '', $3, $4, $5, $6)

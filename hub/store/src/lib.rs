@@ -118,7 +118,7 @@ pub use issuer::IssuerAnswer;
 pub use lists::{ApplierRow, SourceRow};
 pub use metrics::{ObjectInfo, QueueDepth, WaitingDeliveries};
 pub use news::{AlertSource, LabelsByName, NewDelivery, NewsItem, WaitingNews};
-pub use news_group::{NewsGroup, SharedNews};
+pub use news_group::{DueNews, NewsGroup, NewsObject, SharedNews};
 pub use reconciliation::{AttemptInputs, Closed, History, Outcome, Reconciliation};
 pub use references::{Concerned, Whom};
 pub use rekey::{KeyCensus, RekeyOptions, RekeyStep, Rekeyed, Sealed};

@@ -49,7 +49,7 @@ pub(super) struct Gathering {
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     /// The Silence; empty for a digest.
-    silence: &'a str,
+    pub(super) silence: &'a str,
     pub(super) is_silence: bool,
     /// Until when the Silence keeps it.
     pub(super) until: Timestamp,
@@ -159,15 +159,19 @@ impl ToGather<'_> {
             let kept = KeptFailure { member: heard.member(), labels, news, event: &json!(event) };
             return Ok(tx.keep_failure(alert.uid, place.silence, &kept, now).await?);
         }
-        let drifts = [Reason::DriftDetected, Reason::CorrectionFailed, Reason::Contended];
-        let what = if drifts.iter().any(|reason| reason.as_str() == event.reason) {
-            Uncounted::Drift
-        } else if event.is_error() {
-            Uncounted::Failure
-        } else {
-            Uncounted::Other
-        };
-        Ok(tx.count_gathered(alert.uid, place.silence, what, now).await?)
+        Ok(tx.count_gathered(alert.uid, place.silence, (uncounted(event), 1), now).await?)
+    }
+}
+
+/// As what news is counted that belongs to no object that fails.
+pub(super) fn uncounted(event: &Event) -> Uncounted {
+    let drifts = [Reason::DriftDetected, Reason::CorrectionFailed, Reason::Contended];
+    if drifts.iter().any(|reason| reason.as_str() == event.reason) {
+        Uncounted::Drift
+    } else if event.is_error() {
+        Uncounted::Failure
+    } else {
+        Uncounted::Other
     }
 }
 

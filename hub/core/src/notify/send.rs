@@ -129,11 +129,12 @@ impl Notifier {
     /// Tells what an Alert groups: incidents, or the statuses of commits; and ends what it grouped otherwise before.
     async fn tell_grouped(&self, seen: &Stored, spec: &AlertSpec) -> Result<Grouped, HubError> {
         let provider = self.provider_of(seen, spec).await?;
-        let counts = provider.map(|(_, provider)| makes_statuses(provider.type_));
+        let counts = provider.as_ref().map(|(_, provider)| makes_statuses(provider.type_));
+        let digest = provider.as_ref().and_then(|(_, provider)| provider.digest.as_ref());
         match &spec.group {
             Some(group) if counts == Some(true) => {
                 self.end_grouping(seen.uid).await?;
-                self.tell_together(seen.uid, None).await?;
+                self.tell_together(seen, spec, None, digest).await?;
                 return self.tell_rollouts(seen, spec, group).await;
             }
             // While its Provider is not there, it may be either.
@@ -147,7 +148,7 @@ impl Notifier {
                 None
             }
         };
-        let news = self.tell_together(seen.uid, spec.group.as_ref()).await?;
+        let news = self.tell_together(seen, spec, spec.group.as_ref(), digest).await?;
         Ok(Grouped { look_at: incidents.into_iter().chain(news).min(), left_out: 0 })
     }
 

@@ -1,9 +1,12 @@
 //! News that does not tell of failures: of an Alert that groups, what says the same of many objects is one message.
 
 use anyhow::{Result, ensure};
+use jiff::SignedDuration;
+use roadstead_api::{KindId, Time};
 use serde_json::{Value, json};
 
-use super::{Alerted, alert, count, news};
+use super::{Alerted, alert, count, happens, news};
+use crate::support::{FLEET, kustomization};
 
 /// An Alert that hears of all that happens, and groups as `group` says.
 async fn informed(group: Value) -> Result<Alerted> {
@@ -29,6 +32,104 @@ async fn applied(alerted: &Alerted, numbers: impl Iterator<Item = usize>, revisi
         tx.tell(news);
     }
     tx.commit().await?;
+    Ok(())
+}
+
+/// Has Kustomizations of another namespace be applied at a revision, each on a cluster of its name.
+async fn applied_in(alerted: &Alerted, namespace: &str, names: &[&str]) -> Result<()> {
+    let mut tx = alerted.site.store.begin().await?;
+    for name in names {
+        let mut news = news(namespace, name, &format!("finished on {name} of {namespace}"), "info");
+        news.cluster = Some((*name).to_owned());
+        news.event["reason"] = "ReconciliationSucceeded".into();
+        news.event["metadata"] = json!({ "kustomize.toolkit.fluxcd.io/revision": "main@sha1:a",
+            "event.toolkit.fluxcd.io/team": namespace });
+        tx.tell(news);
+    }
+    tx.commit().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn who_may_not_be_told_of_any_more_is_not() -> Result<()> {
+    let alerted = Alerted::new("generic").await?;
+    let site = &alerted.site;
+    let grant = |namespace: &str| {
+        json!({ "apiVersion": FLEET, "kind": "ReferenceGrant", "metadata": { "namespace": namespace, "name": "alerts" },
+            "spec": { "from": [{ "group": "notification.toolkit.fluxcd.io", "kind": "Alert", "namespace": "apps" }],
+                "to": [{ "group": "kustomize.toolkit.fluxcd.io", "kind": "Kustomization" }] } })
+    };
+    for namespace in ["bank", "shop"] {
+        site.namespace(namespace).await?;
+        site.apply(grant(namespace)).await?;
+    }
+    let member = site.member("apps").await?;
+    site.delete(KindId::Alert, "apps", "alert").await?;
+    let sources = json!([{ "kind": "Kustomization", "name": "*" }, { "kind": "Kustomization", "name": "*", "namespace": "*" }]);
+    let spec = json!({ "eventSources": sources, "eventSeverity": "info", "group": { "wait": "30s" } });
+    site.apply_as(&member, alert("apps", spec)).await?;
+    sqlx::raw_sql("DELETE FROM news").execute(&mut site.database.connect().await?).await?;
+    // The first of it is what its message is of.
+    applied_in(&alerted, "bank", &["vault", "tills"]).await?;
+    applied_in(&alerted, "shop", &["front", "store"]).await?;
+    applied_in(&alerted, "apps", &["local"]).await?;
+    ensure!(alerted.at(0).await?.is_empty() && count(site, WAITING).await? == 1);
+    ensure!(count(site, "SELECT count(*) FROM news_group_object").await? == 5);
+    site.delete(KindId::ReferenceGrant, "bank", "alerts").await?;
+    let told = alerted.at(30).await?;
+    ensure!(told == ["On 3 clusters:\nfinished on local of apps\nfront, local, store"], "{told:?}");
+    let body = alerted.sink.got()[0].1.clone();
+    let whole = body.to_string();
+    ensure!(!["bank", "vault", "tills"].iter().any(|name| whole.contains(name)), "{whole}");
+    ensure!(body["metadata"] == json!({ "revision": "main@sha1:a" }), "{body}");
+    // Of nobody, nothing is told.
+    applied_in(&alerted, "shop", &["front"]).await?;
+    alerted.at(400).await?;
+    site.delete(KindId::ReferenceGrant, "shop", "alerts").await?;
+    ensure!(alerted.at(430).await?.len() == 1 && count(site, WAITING).await? == 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_silence_that_is_made_meanwhile_keeps_back_what_is_gathered() -> Result<()> {
+    let alerted = informed(json!({ "wait": "30s" })).await?;
+    let site = &alerted.site;
+    let labelled = |number: usize, tier: &str| {
+        let mut object = kustomization("apps", &format!("web-edge-{number}"), "./web", json!({}));
+        object["metadata"]["labels"] = json!({ "tier": tier });
+        object
+    };
+    for (number, tier) in [(1, "batch"), (2, "batch"), (3, "web"), (4, "web"), (5, "batch")] {
+        site.apply(labelled(number, tier)).await?;
+    }
+    sqlx::raw_sql("DELETE FROM news; DELETE FROM delivery")
+        .execute(&mut site.database.connect().await?)
+        .await?;
+    // That this one is well again is not kept back: it was told that it was not.
+    happens(site, "apps", "web-edge-5", "it fails").await?;
+    let plain = json!([{ "kind": "Kustomization", "name": "*" }]);
+    site.apply(alert("apps", json!({ "eventSources": plain }))).await?;
+    ensure!(alerted.at(0).await? == ["it fails"]);
+    site.apply(alert(
+        "apps",
+        json!({ "eventSources": plain, "eventSeverity": "info", "group": { "wait": "30s" } }),
+    ))
+    .await?;
+    applied(&alerted, 1..=5, "main@sha1:a").await?;
+    ensure!(alerted.at(1).await?.len() == 1);
+    let until = Time(alerted.clock.0 + SignedDuration::from_secs(3_600)).to_string();
+    site.apply(json!({ "apiVersion": FLEET, "kind": "Silence", "metadata": { "namespace": "apps", "name": "move" },
+        "spec": { "reason": "it moves", "until": until, "objects": [{ "matchLabels": { "tier": "batch" } }] } }))
+        .await?;
+    let told = alerted.at(31).await?;
+    ensure!(told.len() == 2, "{told:?}");
+    ensure!(
+        told[1] == "On 3 clusters:\nfinished on edge-3 in <duration>\nedge-3, edge-4, edge-5",
+        "{told:?}"
+    );
+    // What is kept back is counted.
+    let told = alerted.at(3_600).await?;
+    ensure!(told.len() == 3 && told[2].ends_with("\n2 other events"), "{told:?}");
     Ok(())
 }
 
