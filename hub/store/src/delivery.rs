@@ -372,6 +372,12 @@ impl Store {
         .execute(&self.pool)
         .await
         .map_err(StoreError::query("forget failures of objects that are gone"))?;
+        sqlx::query(
+            "DELETE FROM reselection WHERE NOT EXISTS (SELECT FROM incident WHERE incident.alert = reselection.alert AND ended_at IS NULL)",
+        )
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::query("forget that labels changed"))?;
         Ok(())
     }
 }

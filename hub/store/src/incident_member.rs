@@ -9,7 +9,10 @@ use uuid::Uuid;
 
 use crate::incident::{IncidentId, Member};
 use crate::time::to_sql;
-use crate::{StoreError, Tx};
+use crate::{Store, StoreError, Tx};
+
+/// Notes that an Alert is to look again that are taken at once: more are taken by its next pass.
+const MOST_NOTES: i64 = 1_000;
 
 /// An object of an incident: kind, namespace and name.
 pub type MemberKey = (String, String, String);
@@ -27,7 +30,27 @@ pub struct FailingMember {
     pub labels: BTreeMap<String, String>,
 }
 
+fn alerts(found: Result<Vec<Uuid>, sqlx::Error>) -> Result<Vec<ResourceUid>, StoreError> {
+    let found = found.map_err(StoreError::query("look up which Alerts tell of a failure"))?;
+    Ok(found.into_iter().map(ResourceUid).collect())
+}
+
 type FailingRow = (String, String, String, String, Option<String>, Value);
+
+impl Store {
+    /// Forgets that an Alert was to look again, as far as it did: notes of these numbers.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn forget_relabelled(&self, noted: &[i64]) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM reselection WHERE id = ANY($1)")
+            .bind(noted)
+            .execute(&self.pool)
+            .await
+            .map_err(StoreError::query("forget that labels changed"))?;
+        Ok(())
+    }
+}
 
 impl Tx {
     /// Notes that an object's condition is met; true where it failed in any way, which is then looked at again.
@@ -250,6 +273,84 @@ impl Tx {
             labels: serde_json::from_value(labels).unwrap_or_default(),
         };
         Ok(rows.into_iter().map(read).collect())
+    }
+
+    /// The Alerts in whose incidents this object fails.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn alerts_of_failing(
+        &mut self,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Vec<ResourceUid>, StoreError> {
+        let found = sqlx::query_scalar(
+            "SELECT DISTINCT incident.alert FROM incident_member AS member JOIN incident ON incident.id = member.incident
+             WHERE member.fails AND member.kind = $1 AND member.namespace = $2 AND member.name = $3 AND ended_at IS NULL ORDER BY 1",
+        )
+        .bind(kind)
+        .bind(namespace)
+        .bind(name)
+        .fetch_all(self.written().await?)
+        .await;
+        alerts(found)
+    }
+
+    /// The Alerts in whose incidents objects fail that are in this namespace of the hub.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn alerts_of_failing_in(&mut self, namespace: &str) -> Result<Vec<ResourceUid>, StoreError> {
+        let found = sqlx::query_scalar(
+            "SELECT DISTINCT incident.alert FROM incident_member AS member JOIN incident ON incident.id = member.incident
+             WHERE member.fails AND member.namespace = $1 AND ended_at IS NULL ORDER BY 1",
+        )
+        .bind(namespace)
+        .fetch_all(self.written().await?)
+        .await;
+        alerts(found)
+    }
+
+    /// The Alerts in whose incidents objects fail that are about this cluster, or are of its Flux.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn alerts_of_failing_on(&mut self, cluster: &str) -> Result<Vec<ResourceUid>, StoreError> {
+        let found = sqlx::query_scalar(
+            "SELECT DISTINCT incident.alert FROM incident_member AS member JOIN incident ON incident.id = member.incident
+             WHERE member.fails AND (member.cluster = $1 OR starts_with(member.namespace, $1 || '/')) AND ended_at IS NULL ORDER BY 1",
+        )
+        .bind(cluster)
+        .fetch_all(self.written().await?)
+        .await;
+        alerts(found)
+    }
+
+    /// Notes that these Alerts are to look again which of the objects in their incidents they are for.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn note_relabelled(&mut self, alerts: &[ResourceUid]) -> Result<(), StoreError> {
+        sqlx::query("INSERT INTO reselection (alert) SELECT * FROM unnest($1::uuid[])")
+            .bind(alerts.iter().map(|alert| alert.0).collect::<Vec<_>>())
+            .execute(self.written().await?)
+            .await
+            .map_err(StoreError::query("note that labels changed"))?;
+        Ok(())
+    }
+
+    /// The numbers of notes by which an Alert is to look again, the oldest first.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn relabelled(&mut self, alert: ResourceUid) -> Result<Vec<i64>, StoreError> {
+        sqlx::query_scalar("SELECT id FROM reselection WHERE alert = $1 ORDER BY id LIMIT $2")
+            .bind(alert.0)
+            .bind(MOST_NOTES)
+            .fetch_all(self.written().await?)
+            .await
+            .map_err(StoreError::query("look whether labels changed"))
     }
 
     /// Takes an object out of an incident, as if it had never failed, and out of what waits to be told of that.

@@ -94,7 +94,7 @@ struct Pass<'a> {
     pace: Pace,
     /// Whether sources choose by labels, which only this pass knows.
     selects: bool,
-    /// Whether the Alert's spec is another one than at the last pass.
+    /// Whether the Alert's spec is another one than at the last pass, or labels are by which its sources may choose.
     is_changed: bool,
     /// Whether it can be said of how many clusters an incident is on so many: not where sources are chosen by labels, or in other
     /// namespaces.
@@ -114,15 +114,21 @@ impl Notifier {
         group: &AlertGroup,
     ) -> Result<Option<Timestamp>, HubError> {
         let mut pass = Pass::over(alert, spec, group);
-        let mut is_first = true;
+        // Notes that labels have changed, once they were read.
+        let mut noted: Option<Vec<i64>> = None;
         loop {
             let now = self.clock.now();
             let mut tx = self.store.begin().await?;
             tx.hold_incidents(alert.uid).await?;
             tx.mend_incidents(alert.uid, now + MOST_APART, now).await?;
             tx.settle_members(alert.uid, self.heard_since(now), now).await?;
-            if std::mem::take(&mut is_first) && pass.selects && pass.is_changed {
-                tx.look_at_all(alert.uid, now).await?;
+            if noted.is_none() {
+                let relabelled = tx.relabelled(alert.uid).await?;
+                pass.is_changed |= !relabelled.is_empty();
+                if pass.selects && pass.is_changed {
+                    tx.look_at_all(alert.uid, now).await?;
+                }
+                noted = Some(relabelled);
             }
             let due = tx.due_incidents(alert.uid, now, BATCH).await?;
             let mut is_done = i64::try_from(due.len()).is_ok_and(|count| count < BATCH);
@@ -140,6 +146,9 @@ impl Notifier {
                 is_done = false;
             }
             if is_done {
+                if let Some(noted) = noted.filter(|noted| !noted.is_empty()) {
+                    self.store.forget_relabelled(&noted).await?;
+                }
                 return Ok(next);
             }
         }
@@ -265,9 +274,10 @@ impl<'a> Pass<'a> {
         now: Timestamp,
     ) -> Result<bool, HubError> {
         let elsewhere = tx.members_elsewhere(id, &self.alert.namespace).await?;
-        let known = self.unknown.len();
-        self.unknown.extend(elsewhere.iter().filter(|about| !self.may.contains_key(*about)).cloned());
-        if self.unknown.len() > known {
+        let unknown = elsewhere.iter().filter(|about| !self.may.contains_key(*about));
+        let unknown: Vec<MemberKey> = unknown.cloned().collect();
+        if !unknown.is_empty() {
+            self.unknown.extend(unknown);
             return Ok(false);
         }
         let mut hears = true;

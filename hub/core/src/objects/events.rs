@@ -16,7 +16,7 @@ use roadstead_notify::{Event as Told, Involved, Level};
 use crate::HubError;
 use crate::identity::{Identity, audit};
 use crate::objects::conditions::{READY, SUSPENDED, find, ready, shortened};
-use crate::objects::{Objects, managers};
+use crate::objects::{Objects, managers, triggers};
 
 /// The type of Events that want attention.
 const WARNING: &str = "Warning";
@@ -261,7 +261,7 @@ fn refused(entry: AuditEntry, why: &str) -> AuditEntry {
 
 /// The event for Alerts that listen to the object; none of kinds that no Alert can name.
 fn news(about: &Stored, severity: Level, reason: &str, message: &str, now: Timestamp) -> Option<NewsItem> {
-    if !about.kind.is_in_pipeline() && about.kind != KindId::ArtifactGenerator {
+    if !triggers::is_told_of(about.kind) {
         return None;
     }
     let kind = about.kind.get();

@@ -91,6 +91,16 @@ pub(crate) async fn write_telling<K: HasStatus>(
             events::on_ready(tx, stored, (before, after), telling.is_some(), now).await?
         }
     };
+    // What said that something fails says nothing any more: that is over, and not news.
+    let (was, is) = (K::conditions(&before), K::conditions(&status));
+    let fails = |condition: &&Condition| condition.status == ConditionStatus::False;
+    if triggers::is_told_of(stored.kind)
+        && was.iter().filter(fails).any(|one| conditions::find(is, &one.type_).is_none())
+    {
+        let kind = stored.kind.get().kind;
+        let alerts = tx.alerts_of_failing(kind, &stored.namespace, &stored.name).await?;
+        tx.enqueue(Queue::Alert, &alerts).await?;
+    }
     let whom = K::concerned(&before, &status, stored.generation);
     let (namespace, name) = (&stored.namespace, &stored.name);
     let mut written = WrittenStatus { is_news, ..WrittenStatus::default() };

@@ -154,6 +154,7 @@ pub async fn on_change(
     if object.kind == KindId::ExternalArtifact {
         wake_maker(tx, before, after).await?;
     }
+    wake_failing(tx, before, after).await?;
     match object.kind {
         kind if kind.is_applier() => {
             // A new one that is suspended says so already, and there is nothing else to do for it.
@@ -286,6 +287,36 @@ async fn users(tx: &mut Tx, used: &Stored, by: PipelineRole) -> Result<Vec<Resou
 pub(crate) async fn wake_alerts(tx: &mut Tx, provider: &Stored) -> Result<(), StoreError> {
     let alerts = tx.users_of_kind(provider.kind, &provider.namespace, &provider.name, KindId::Alert).await?;
     tx.enqueue(Queue::Alert, &alerts).await
+}
+
+/// Schedules a pass over the Alerts that tell of failures which end with this change, of which there is no news: an object is gone or suspended, or is not selected by its
+/// labels any more, or by those of its namespace or cluster.
+async fn wake_failing(
+    tx: &mut Tx,
+    before: Option<&Stored>,
+    after: Option<&Stored>,
+) -> Result<(), StoreError> {
+    let Some(object) = before else { return Ok(()) };
+    let labels = |stored: &Stored| stored.object["metadata"]["labels"].clone();
+    let is_relabelled = after.is_some_and(|after| labels(after) != labels(object));
+    let is_over = after.is_none_or(|after| is_suspended(after) && !is_suspended(object));
+    let alerts = match object.kind {
+        kind if is_told_of(kind) && (is_over || is_relabelled) => {
+            tx.alerts_of_failing(kind.get().kind, &object.namespace, &object.name).await?
+        }
+        KindId::Cluster if after.is_none() || is_relabelled => tx.alerts_of_failing_on(&object.name).await?,
+        KindId::Namespace if is_relabelled => tx.alerts_of_failing_in(&object.name).await?,
+        _ => return Ok(()),
+    };
+    if is_relabelled && !alerts.is_empty() {
+        tx.note_relabelled(&alerts).await?;
+    }
+    tx.enqueue(Queue::Alert, &alerts).await
+}
+
+/// Whether Alerts can name objects of a kind.
+pub(crate) fn is_told_of(kind: KindId) -> bool {
+    kind.is_in_pipeline() || kind == KindId::ArtifactGenerator
 }
 
 /// Notes what an Alert listens to: nothing, while it is suspended or is going.

@@ -159,9 +159,8 @@ async fn what_is_deleted_or_not_chosen_by_its_labels_any_more_ends() -> Result<(
     };
     let last = over(&told, "it is refused").with_context(|| format!("{told:?}"))?;
     ensure!(told.len() == 4 && last.contains(": 1 object was deleted, or its Cluster was."), "{last}");
-    // The Alert is for another team's now.
+    // The Alert is for another team's now, and so is one of them.
     site.apply(labelled("web", "green")).await?;
-    alerted.at(50).await?;
     site.apply(chosen("green")).await?;
     alerted.at(60).await?;
     let told = alerted.at(71).await?;
@@ -265,5 +264,172 @@ async fn health_that_nobody_checks_any_more_ends() -> Result<()> {
     let told = alerted.at(3_010).await?;
     ensure!(told.len() == 4 && told[3].contains(": 1 object was deleted, or its Cluster was."), "{told:?}");
     ensure!(count(site, OPEN).await? == 0);
+    Ok(())
+}
+
+/// Has all passes be due in an hour.
+async fn rest(alerted: &Alerted) -> Result<()> {
+    let mut connection = alerted.site.database.connect().await?;
+    sqlx::raw_sql("UPDATE schedule SET due_at = now() + interval '1 hour'").execute(&mut connection).await?;
+    Ok(())
+}
+
+/// Whether a pass over the Alert is due at once.
+async fn is_woken(alerted: &Alerted) -> Result<bool> {
+    let due = "SELECT count(*) FROM schedule WHERE kind = 'alert' AND due_at = '-infinity'";
+    Ok(count(&alerted.site, due).await? == 1)
+}
+
+/// Has an object of a kind fail, of which an Alert that groups is told; then no pass is due.
+async fn fails(alerted: &Alerted, kind: KindId, name: &str, cluster: Option<&str>) -> Result<()> {
+    let mut news = news("apps", name, "it fails", "error");
+    (news.kind, news.cluster) = (kind.to_string(), cluster.map(str::to_owned));
+    let api_version = kind.get().storage_version().api_version();
+    (news.event["involvedObject"]["kind"], news.event["involvedObject"]["apiVersion"]) =
+        (kind.to_string().into(), api_version.into());
+    let mut tx = alerted.site.store.begin().await?;
+    tx.tell(news);
+    tx.commit().await?;
+    alerted.at(0).await?;
+    ensure!(count(&alerted.site, OPEN).await? == 1);
+    rest(alerted).await
+}
+
+#[tokio::test]
+async fn what_is_suspended_or_deleted_wakes_who_told_that_it_fails() -> Result<()> {
+    let alerted = Alerted::new("generic").await?;
+    let site = &alerted.site;
+    site.apply(grouping(&json!([{ "kind": "GitRepository", "name": "*" }]))).await?;
+    let source = |name: &str, suspend: bool, interval: &str| {
+        let mut source = git_repository("apps", name, "https://git.example.com/fleet.git");
+        (source["spec"]["suspend"], source["spec"]["interval"]) = (suspend.into(), interval.into());
+        source
+    };
+    for name in ["fleet", "other"] {
+        site.apply(source(name, false, "1m")).await?;
+    }
+    forget(&alerted).await?;
+    fails(&alerted, KindId::GitRepository, "fleet", None).await?;
+    // What does not fail, and what ends nothing, wakes nobody.
+    site.apply(source("fleet", false, "7m")).await?;
+    site.apply(source("other", true, "1m")).await?;
+    site.delete(KindId::GitRepository, "apps", "other").await?;
+    ensure!(!is_woken(&alerted).await?);
+    site.apply(source("fleet", true, "7m")).await?;
+    ensure!(is_woken(&alerted).await?, "it is suspended");
+    alerted.at(1).await?;
+    ensure!(count(site, "SELECT count(*) FROM incident_member WHERE lapsed = 'suspended'").await? == 1);
+    // What is over already wakes nobody.
+    rest(&alerted).await?;
+    site.apply(source("fleet", false, "7m")).await?;
+    site.apply(source("fleet", true, "7m")).await?;
+    ensure!(!is_woken(&alerted).await?);
+    site.apply(source("fleet", false, "7m")).await?;
+    fails(&alerted, KindId::GitRepository, "fleet", None).await?;
+    site.delete(KindId::GitRepository, "apps", "fleet").await?;
+    ensure!(is_woken(&alerted).await?, "it is gone");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_deleted_wakes_who_told_of_failures_there() -> Result<()> {
+    let alerted = Alerted::new("generic").await?;
+    let site = &alerted.site;
+    let edge = session(&alerted, "edge-1", json!({})).await?;
+    site.cluster("edge-2", json!([{ "namespace": "apps", "agentRights": true }])).await?;
+    site.cluster("edge-3", json!([])).await?;
+    site.apply(grouping(&json!([{ "kind": "Kustomization", "name": "*" }, of_clusters("*")]))).await?;
+    let on = json!({ "clusterRef": { "name": "edge-2" } });
+    site.apply(kustomization("apps", "web", "./web", on)).await?;
+    forget(&alerted).await?;
+    fails(&alerted, KindId::Kustomization, "web", Some("edge-2")).await?;
+    site.delete(KindId::Cluster, "", "edge-3").await?;
+    ensure!(!is_woken(&alerted).await?);
+    site.delete(KindId::Cluster, "", "edge-2").await?;
+    ensure!(is_woken(&alerted).await?, "it was about that one");
+    alerted.hub.notify.relay(&edge, vec![event("web", "it fails there", true)]).await?;
+    alerted.at(2).await?;
+    rest(&alerted).await?;
+    site.delete(KindId::Cluster, "", "edge-1").await?;
+    ensure!(is_woken(&alerted).await?, "its Flux told of it");
+    alerted.at(3).await?;
+    ensure!(count(site, "SELECT count(*) FROM incident_member WHERE lapsed = 'gone'").await? == 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_condition_that_is_not_there_any_more_wakes_who_told_that_it_was_not_met() -> Result<()> {
+    let alerted = Alerted::new("generic").await?;
+    let site = &alerted.site;
+    site.apply(grouping(&json!([{ "kind": "HelmRepository", "name": "*" }]))).await?;
+    let repository = |type_: &str, url: &str| {
+        json!({ "apiVersion": crate::support::SOURCE, "kind": "HelmRepository", "metadata": { "namespace": "apps", "name": "charts" },
+            "spec": { "interval": "1m", "type": type_, "url": url } })
+    };
+    site.apply(repository("default", "https://charts.example.com")).await?;
+    sqlx::raw_sql(
+        "UPDATE resource SET object = jsonb_set(object, '{status}', '{\"conditions\": [{\"type\": \"Ready\", \"status\": \"False\",
+             \"reason\": \"FetchFailed\", \"message\": \"x\", \"lastTransitionTime\": \"2026-08-07T10:00:00Z\"}]}')
+         WHERE kind = 'HelmRepository'",
+    )
+    .execute(&mut site.database.connect().await?)
+    .await?;
+    forget(&alerted).await?;
+    fails(&alerted, KindId::HelmRepository, "charts", None).await?;
+    // It is not fetched any more, and says nothing.
+    site.apply(repository("oci", "oci://charts.example.com/all")).await?;
+    ensure!(!is_woken(&alerted).await?);
+    let uid = site.stored(KindId::HelmRepository, "apps", "charts").await?.uid;
+    site.hub.sources.plan_fetch(uid).await?;
+    ensure!(is_woken(&alerted).await?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn labels_that_change_end_what_an_alert_is_for_by_them() -> Result<()> {
+    let alerted = Alerted::new("generic").await?;
+    let site = &alerted.site;
+    let namespace = |team: &str| json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "apps", "labels": { "team": team } } });
+    let cluster = |team: &str| {
+        json!({ "apiVersion": crate::support::FLEET, "kind": "Cluster",
+            "metadata": { "name": "edge-1", "labels": { "team": team } }, "spec": {} })
+    };
+    let object = |team: &str| {
+        let mut object = kustomization("apps", "web", "./web", json!({ "clusterRef": { "name": "edge-1" } }));
+        object["metadata"]["labels"] = json!({ "team": team });
+        object
+    };
+    let selected = json!({ "matchLabels": { "team": "blue" } });
+    for (second, source, change) in [
+        (0, json!({ "matchLabels": { "team": "blue" } }), object("green")),
+        (1_000, json!({ "namespace": "*", "namespaceSelector": selected.clone() }), namespace("green")),
+        (2_000, json!({ "clusterSelector": selected }), cluster("green")),
+    ] {
+        for one in [namespace("blue"), cluster("blue"), object("blue")] {
+            site.apply(one).await?;
+        }
+        let mut sources = json!([{ "kind": "Kustomization", "name": "*" }]);
+        if let (Some(all), Value::Object(more)) = (sources[0].as_object_mut(), source) {
+            all.extend(more);
+        }
+        site.apply(grouping(&sources)).await?;
+        alerted.at(second).await?;
+        forget(&alerted).await?;
+        let mut news = news("apps", "web", "it fails", "error");
+        news.labels = std::collections::BTreeMap::from([("team".to_owned(), "blue".to_owned())]);
+        let mut tx = site.store.begin().await?;
+        tx.tell(news);
+        tx.commit().await?;
+        alerted.at(second).await?;
+        let before = alerted.at(second + 10).await?.len();
+        rest(&alerted).await?;
+        site.apply(change).await?;
+        ensure!(is_woken(&alerted).await?, "{sources}");
+        alerted.at(second + 20).await?;
+        let told = alerted.at(second + 31).await?;
+        let over = told.last().is_some_and(|last| last.contains(": the Alert is no longer for 1 object."));
+        ensure!(told.len() == before + 1 && over, "{sources}: {told:?}");
+        ensure!(count(site, "SELECT count(*) FROM reselection").await? == 0);
+    }
     Ok(())
 }
