@@ -203,11 +203,12 @@ impl Event {
         }
     }
 
-    /// The same of its uid, which a cluster may give as it likes.
+    /// The same of its uid, which a cluster may give as it likes. That of an incident is the hub's own, and stays whatever it comes to be about.
     #[must_use]
     pub(crate) fn unique_uid(&self) -> String {
         let uid = &self.involved_object.uid;
         match &self.relayed_from {
+            _ if self.incident.is_some() => uid.clone(),
             Some(cluster) => format!("{cluster}/{uid}"),
             None => uid.clone(),
         }

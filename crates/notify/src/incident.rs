@@ -163,6 +163,45 @@ pub struct IncidentFacts {
     pub expires_at: String,
 }
 
+/// Why nothing more is told of an incident where it was told, although nobody said that it is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parting {
+    /// Its Alert was deleted.
+    AlertDeleted,
+    /// The Provider was.
+    ProviderDeleted,
+    /// Its Alert names another Provider.
+    ProviderChanged,
+}
+
+impl Parting {
+    /// As it is stored.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::AlertDeleted => "alert-deleted",
+            Self::ProviderDeleted => "provider-deleted",
+            Self::ProviderChanged => "provider-changed",
+        }
+    }
+
+    /// What is stored so.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let all = [Self::AlertDeleted, Self::ProviderDeleted, Self::ProviderChanged];
+        all.into_iter().find(|one| one.as_str() == text)
+    }
+
+    /// What people are told.
+    fn told(self) -> &'static str {
+        match self {
+            Self::AlertDeleted => "the Alert was deleted",
+            Self::ProviderDeleted => "the Provider was deleted",
+            Self::ProviderChanged => "the Alert was given another Provider",
+        }
+    }
+}
+
 /// What is done with an incident.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
@@ -222,6 +261,15 @@ impl Incident {
     #[must_use]
     pub fn withdrawn(&self, now: Timestamp) -> Event {
         let message = "No more is told about this: the Alert is no longer allowed to hear of it".to_owned();
+        self.event(Stage::Resolved, message, now, now)
+    }
+
+    /// The event that tells that nothing more is told of it there. What fails may go on failing.
+    #[must_use]
+    pub fn parted(&self, why: Parting, now: Timestamp) -> Event {
+        let still = if self.failing > 0 { ", which may still fail" } else { "" };
+        let first_line = self.first.message.trim().lines().next().unwrap_or_default();
+        let message = format!("No more is told about this{still}: {}.\n{first_line}", why.told());
         self.event(Stage::Resolved, message, now, now)
     }
 
@@ -441,6 +489,39 @@ mod tests {
         assert_eq!(opened.metadata, resolved.metadata);
         assert_eq!(json!(opened.metadata), json!({ "incident": "i", "revision": "r" }));
         assert_eq!(json!(resolved.incident)["stage"], "resolved");
+    }
+
+    #[test]
+    fn what_is_told_no_more_is_closed_and_says_why() {
+        for (why, words) in [
+            (Parting::AlertDeleted, "the Alert was deleted"),
+            (Parting::ProviderDeleted, "the Provider was deleted"),
+            (Parting::ProviderChanged, "the Alert was given another Provider"),
+        ] {
+            assert_eq!(Parting::parse(why.as_str()), Some(why));
+            let told = incident().parted(why, at(60));
+            assert_eq!(
+                told.message,
+                format!("No more is told about this, which may still fail: {words}.\nit fails")
+            );
+            let opened = incident().told(Stage::Opened, &PACE, at(60));
+            assert_eq!((told.involved_object, told.metadata), (opened.involved_object, opened.metadata));
+            assert!(told.severity == Level::Info && json!(told.incident)["stage"] == "resolved");
+        }
+        let over = Incident { failing: 0, ..incident() };
+        let told = over.parted(Parting::AlertDeleted, at(60)).message;
+        assert_eq!(told, "No more is told about this: the Alert was deleted.\nit fails");
+        assert_eq!(Parting::parse("anything else"), None);
+    }
+
+    #[test]
+    fn one_of_a_cluster_keeps_its_name_when_it_grows() {
+        let mut one = incident();
+        one.first.relayed_from = Some("edge-1".to_owned());
+        let names = [1, 2].map(|clusters| {
+            Incident { clusters, ..one.clone() }.told(Stage::Opened, &PACE, at(60)).unique_uid()
+        });
+        assert_eq!(names, ["i", "i"]);
     }
 
     #[test]

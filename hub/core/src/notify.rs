@@ -6,6 +6,9 @@
 //!
 //! What a Silence keeps back, and what a Provider tells as a digest, is gathered in the place of being sent.
 //!
+//! Where an Alert is deleted, or tells another Provider than it did, its incidents are told once more where they were told, apart from what Alerts
+//! send.
+//!
 //! Failures that an Alert with `spec.group` is for join an incident in the place of a delivery each; a pass makes deliveries of those that are to
 //! be told. Where its Provider makes commit statuses, a pass counts the appliers that it is for, and makes a delivery of each status that is to say
 //! something else.
@@ -14,6 +17,7 @@ mod app;
 mod bus;
 mod cloud;
 mod counted;
+mod farewell;
 mod forward;
 mod gather;
 mod incidents;

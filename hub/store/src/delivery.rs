@@ -11,7 +11,7 @@ use crate::time::{from_sql, to_sql};
 use crate::{Store, StoreError};
 
 /// The longest text that is kept of why an attempt failed, in characters.
-const MAX_ERROR: usize = 1_000;
+pub(crate) const MAX_ERROR: usize = 1_000;
 
 /// The part of a statement that counts what `came (alert, provider, sent, failed, sent_at, failed_at, error)` says, a provider being the name of
 /// one in the Alert's namespace.
@@ -132,21 +132,31 @@ impl Store {
         rows.into_iter().map(read).collect()
     }
 
-    /// Notes that an attempt begins.
+    /// Notes that an attempt begins, at the Provider `to`; false where there is nothing to send any more. Where it is a message of an incident, that is told there from now on.
     ///
     /// # Errors
     /// Where the database refuses.
-    pub async fn begin_attempt(&self, id: i64, provider: &str, now: Timestamp) -> Result<(), StoreError> {
-        sqlx::query(
-            "UPDATE delivery SET began_at = $2, attempts = attempts + 1, provider = $3 WHERE id = $1 AND state = 'waiting'",
+    pub async fn begin_attempt(
+        &self,
+        id: i64,
+        to: (&str, ResourceUid),
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let (provider, uid) = to;
+        sqlx::query_scalar(
+            "WITH begun AS (UPDATE delivery SET began_at = $2, attempts = attempts + 1, provider = $3
+                            WHERE id = $1 AND state = 'waiting' RETURNING (event #>> '{incident,id}')::uuid AS incident),
+                  told AS (UPDATE incident SET told_to = $4 FROM begun
+                           WHERE incident.id = begun.incident AND told_to IS DISTINCT FROM $4)
+             SELECT EXISTS (SELECT FROM begun)",
         )
         .bind(id)
         .bind(to_sql(now))
         .bind(provider)
-        .execute(&self.pool)
+        .bind(uid.0)
+        .fetch_one(&self.pool)
         .await
-        .map_err(StoreError::query("note that an event is sent"))?;
-        Ok(())
+        .map_err(StoreError::query("note that an event is sent"))
     }
 
     /// Forgets an event that is not for the Alert's Provider.
@@ -328,8 +338,8 @@ impl Store {
         rows.into_iter().map(read).collect()
     }
 
-    /// Forgets deliveries and incidents that ended before then, of each Alert all but the newest deliveries, and failures of objects that are
-    /// gone.
+    /// Forgets deliveries and incidents that ended before then, of each Alert all but the newest deliveries, failures of objects that are
+    /// gone, and Alerts and Providers that are gone and for which nothing has to be sent.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -372,6 +382,15 @@ impl Store {
         .execute(&self.pool)
         .await
         .map_err(StoreError::query("forget failures of objects that are gone"))?;
+        // An attempt that is under way may still have to be told to be over.
+        sqlx::query(
+            "DELETE FROM departed WHERE left_at < now() - interval '1 hour'
+               AND NOT EXISTS (SELECT FROM farewell WHERE departed.uid IN (farewell.alert, farewell.provider))
+               AND NOT EXISTS (SELECT FROM incident WHERE told_to = departed.uid AND ended_at IS NULL)",
+        )
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::query("forget Alerts and Providers that are gone"))?;
         sqlx::query(
             "DELETE FROM reselection WHERE NOT EXISTS (SELECT FROM incident WHERE incident.alert = reselection.alert AND ended_at IS NULL)",
         )

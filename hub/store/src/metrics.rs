@@ -90,14 +90,15 @@ impl Store {
         .map_err(StoreError::query("count the agents"))
     }
 
-    /// What Alerts have still to send.
+    /// What Alerts have still to send, and what is still to be sent for those that are gone.
     ///
     /// # Errors
     /// Where the database fails.
     pub async fn deliveries_that_wait(&self, now: Timestamp) -> Result<WaitingDeliveries, StoreError> {
         sqlx::query_as(
             "SELECT count(*) AS count, coalesce(extract(epoch FROM $1::timestamptz - min(made_at)), 0)::float8 AS oldest
-             FROM delivery WHERE state = 'waiting'",
+             FROM (SELECT made_at FROM delivery WHERE state = 'waiting'
+                   UNION ALL SELECT coalesce(since, $1) FROM farewell) AS waiting",
         )
         .bind(to_sql(now))
         .fetch_one(&self.pool)

@@ -15,6 +15,7 @@ struct Site {
     database: TestDatabase,
     store: Store,
     alert: ResourceUid,
+    provider: ResourceUid,
     start: Timestamp,
 }
 
@@ -32,12 +33,13 @@ impl Site {
         let store = Store::open(database.url(), Sealer::new(&Key::new([7; 32]))?, 4).await?;
         let start: Timestamp = "2026-11-26T12:00:00Z".parse()?;
         let alert = Stored::new(KindId::Alert, "apps", "alert", start, json!({}));
-        let uid = alert.uid;
+        let provider = Stored::new(KindId::Provider, "apps", "chat", start, json!({}));
+        let (uid, to) = (alert.uid, provider.uid);
         let mut tx = store.begin().await?;
         tx.put(alert).await?;
-        tx.put(Stored::new(KindId::Provider, "apps", "chat", start, json!({}))).await?;
+        tx.put(provider).await?;
         tx.commit().await?;
-        Ok(Self { database, store, alert: uid, start })
+        Ok(Self { database, store, alert: uid, provider: to, start })
     }
 
     fn at(&self, second: u64) -> Timestamp {
@@ -73,7 +75,7 @@ async fn an_event_is_sent_until_it_arrived_or_is_given_up() -> Result<()> {
     ensure!(site.waiting().await?.iter().map(|one| one.id).eq([first, second]), "the oldest first");
 
     // An attempt of which nothing is known, as after a crash, may have arrived.
-    site.store.begin_attempt(first, "chat", site.at(2)).await?;
+    ensure!(site.store.begin_attempt(first, ("chat", site.provider), site.at(2)).await?);
     let waiting = site.waiting().await?;
     ensure!(
         (waiting[0].is_repeat, waiting[0].attempts, waiting[1].is_repeat) == (true, 1, false),
@@ -86,14 +88,14 @@ async fn an_event_is_sent_until_it_arrived_or_is_given_up() -> Result<()> {
     ensure!((one.is_repeat, one.due_at, one.error.len()) == (false, site.at(60), 1_000), "{one:?}");
     ensure!(!site.store.told_of_failure(site.alert, &of_object()).await?, "nothing has arrived");
 
-    site.store.begin_attempt(first, "chat", site.at(60)).await?;
+    site.store.begin_attempt(first, ("chat", site.provider), site.at(60)).await?;
     site.store.end_attempt(first, &Attempted::Sent, site.at(61)).await?;
     ensure!(site.store.told_of_failure(site.alert, &of_object()).await?);
     // An object of those names in a cluster is another one.
     let relayed = json!({ "involvedObject": object(), "relayedFrom": "edge-1" });
     ensure!(!site.store.told_of_failure(site.alert, &relayed).await?);
     // What has ended is not tried again, whatever a slow replica says of it.
-    site.store.begin_attempt(first, "other", site.at(62)).await?;
+    ensure!(!site.store.begin_attempt(first, ("other", ResourceUid::random()), site.at(62)).await?);
     site.store.end_attempt(first, &Attempted::Failed { why: "late".to_owned() }, site.at(62)).await?;
     site.store.drop_delivery(first).await?;
     let told = |state: &str, attempts, error: &str| (state.to_owned(), attempts, error.to_owned());
@@ -112,7 +114,7 @@ async fn what_cannot_be_sent_is_given_up_and_counted() -> Result<()> {
     let site = Site::new().await?;
     let (old, new) = (site.waits("error", 0).await?, site.waits("error", 100).await?);
     let again = Attempted::Again { why: "no route".to_owned(), at: site.at(60) };
-    site.store.begin_attempt(old, "chat", site.at(1)).await?;
+    site.store.begin_attempt(old, ("chat", site.provider), site.at(1)).await?;
     site.store.end_attempt(old, &again, site.at(1)).await?;
     ensure!(site.store.give_up_deliveries(site.alert, "chat", site.at(100), site.at(200)).await? == 1);
     ensure!(site.waiting().await?.iter().map(|one| one.id).eq([new]));

@@ -32,11 +32,12 @@ pub fn start(hub: &Hub, stop: &CancellationToken) -> JoinSet<()> {
     loops.controller(fetch::Sources::new(stop.clone()));
     loops.lasting("notifications", notify::sort(hub.clone(), stop.clone()));
     loops.lasting("notification counts", notify::tally(hub.clone(), stop.clone()));
+    loops.lasting("ends of incidents", notify::part(hub.clone(), stop.clone()));
     loops.lasting("remote resources", remotes::run(hub.clone(), stop.clone()));
     loops.lasting("roll-out of agents", housekeeping::roll_out(hub.clone(), stop.clone()));
     loops.lasting("heartbeat", housekeeping::heartbeat(hub.clone(), stop.clone()));
-    loops.lasting("refusals", housekeeping::refusals(hub.clone(), stop.clone()));
     loops.lasting("clock", housekeeping::watch_clock(hub.clone(), stop.clone()));
+    loops.lasting("refusals", housekeeping::refusals(hub.clone(), stop.clone()));
     loops.lasting("head of the audit log", housekeeping::tell_head(hub.clone(), stop.clone()));
     loops.lasting("keys of issuers", housekeeping::refresh_issuers(hub.clone(), stop.clone()));
     loops.lasting("aggregated roles", housekeeping::aggregate_roles(hub.clone(), stop.clone()));

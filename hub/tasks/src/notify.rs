@@ -5,12 +5,15 @@ use std::time::Duration;
 use jiff::Timestamp;
 use roadstead_hub_core::{Hub, HubError};
 use roadstead_model::{Queue, ResourceUid, Topic};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::controllers::Controller;
 
 /// The timer under the signals.
 const LONGEST_NAP: Duration = Duration::from_secs(5);
+/// Last messages of incidents that are sent at once, each to another Provider.
+const FAREWELLS: usize = 4;
 
 /// Says what of Providers is missing.
 pub(crate) struct Providers;
@@ -74,4 +77,32 @@ pub(crate) async fn tally(hub: Hub, stop: CancellationToken) {
             () = stop.cancelled() => {}
         }
     }
+}
+
+/// Tells incidents for the last time that their Alerts tell no more, until `stop`; then waits for what is being sent.
+pub(crate) async fn part(hub: Hub, stop: CancellationToken) {
+    let mut under_way = JoinSet::new();
+    while !stop.is_cancelled() {
+        while under_way.try_join_next().is_some() {}
+        let free = FAREWELLS.saturating_sub(under_way.len());
+        let due = hub.attempt("could not look which incidents are told no more", hub.notify.farewells(free));
+        let due = tokio::select! {
+            due = due => due.unwrap_or_default(),
+            () = stop.cancelled() => break,
+        };
+        for farewell in due {
+            let hub = hub.clone();
+            under_way.spawn(async move {
+                let told = hub.notify.take_leave(&farewell);
+                hub.attempt("could not note what came of the last message of an incident", told).await;
+            });
+        }
+        tokio::select! {
+            () = tokio::time::sleep(LONGEST_NAP) => {}
+            // The next one of its Provider may be due.
+            Some(_) = under_way.join_next() => {}
+            () = stop.cancelled() => {}
+        }
+    }
+    while under_way.join_next().await.is_some() {}
 }

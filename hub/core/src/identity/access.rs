@@ -350,7 +350,19 @@ impl AccessRules {
         secret: &Stored,
         url: &str,
     ) -> Result<Result<(), String>, HubError> {
-        if !self.is_written_by_git(source).await? || self.is_made_by_git(secret).await? {
+        let by_git = self.is_written_by_git(source).await?;
+        self.may_send_if(by_git, source, secret, url).await
+    }
+
+    /// The same of a source of which it is known whether a Kustomization made it, or took it over from a person: of one that is no more, nothing else says so.
+    pub(crate) async fn may_send_if(
+        &self,
+        by_git: bool,
+        source: &Stored,
+        secret: &Stored,
+        url: &str,
+    ) -> Result<Result<(), String>, HubError> {
+        if !by_git || self.is_made_by_git(secret).await? {
             return Ok(Ok(()));
         }
         let origin = origin(url);

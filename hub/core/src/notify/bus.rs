@@ -112,7 +112,7 @@ impl Notifier {
         let all: Vec<_> = logins.chain(identities).collect();
         for (secret, url) in all {
             let Some(secret) = secret else { continue };
-            if let Err(why) = self.access.may_send(&way.provider, secret, &url).await? {
+            if let Err(why) = self.may_send(way, secret, &url).await? {
                 return Ok(Err((Reason::AccessDenied, why)));
             }
         }

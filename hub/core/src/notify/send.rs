@@ -48,13 +48,27 @@ const WITH_RETRY_AFTER: [StatusCode; 3] =
 const MOST_QUESTIONS: usize = 60;
 
 /// What came of sending one event.
-enum Came {
+pub(super) enum Came {
     /// It arrived; with the answer to the last request.
     Sent(Bytes),
     /// It is tried again, at a time that the service named.
     Again { why: String, after: Option<Duration> },
     /// It would not be taken the next time either.
     Failed(String),
+}
+
+/// An event that is sent.
+pub(super) struct Message<'a> {
+    /// Whose it is.
+    pub(super) alert: &'a Stored,
+    /// What is the same each time that it is sent, and of nothing else that the Alert sends.
+    pub(super) id: String,
+    /// Whether it may have been sent already.
+    pub(super) is_repeat: bool,
+    /// The event, as the Alert tells it but for its words.
+    pub(super) event: Event,
+    /// What is kept of the first message of its incident, where anything is.
+    pub(super) thread: Option<String>,
 }
 
 /// What a pass comes to: what is wrong, if that is known to be something, and when the next pass is due.
@@ -85,6 +99,7 @@ impl Notifier {
         if spec.suspend {
             return self.record(&seen, None, LONG).await;
         }
+        self.part_with_others(&seen, &spec).await?;
         let Grouped { look_at, left_out: uncounted } = self.tell_grouped(&seen, &spec).await?;
         let kept = self.tell_gathered(&seen, &spec).await?;
         let (found, next) = match self.ready(&seen, &spec).await? {
@@ -232,7 +247,11 @@ impl Notifier {
             self.store.drop_delivery(delivery.id).await?;
             return Ok(Attempted::Sent);
         }
-        self.store.begin_attempt(delivery.id, &spec.provider_ref.name, self.clock.now()).await?;
+        let to = (spec.provider_ref.name.as_str(), way.provider.uid);
+        if !self.store.begin_attempt(delivery.id, to, self.clock.now()).await? {
+            // What it was to tell is told by something else, or nobody is left who would tell it.
+            return Ok(Attempted::Sent);
+        }
         let came = match event {
             Some(event) => self.send_traced(alert, way, delivery, event).await?,
             None => Came::Failed("this version cannot read the event".to_owned()),
@@ -304,12 +323,33 @@ impl Notifier {
         delivery: &Delivery,
         event: Event,
     ) -> Result<Came, HubError> {
+        let incident = event.incident.as_ref().and_then(|incident| incident.id.parse::<IncidentId>().ok());
+        let thread = match incident {
+            Some(incident) => self.store.incident_thread(incident).await?,
+            None => None,
+        };
+        let id = delivery.id.to_string();
+        let message = Message { alert, id, is_repeat: delivery.is_repeat, event, thread };
+        let (came, begun) = self.send_message(way, message).await?;
+        if let (Some(incident), Some(begun)) = (incident, begun) {
+            self.store.keep_incident_thread(incident, &begun).await?;
+        }
+        Ok(came)
+    }
+
+    /// Sends a message; with what is to be kept of it for those that follow, where it arrived and nothing was.
+    pub(super) async fn send_message(
+        &self,
+        way: &Way,
+        message: Message<'_>,
+    ) -> Result<(Came, Option<String>), HubError> {
+        let Message { alert, id, is_repeat, event, thread: kept } = message;
         // It was for whoever decides that it is sent.
         let event = Event { statuses_and_comments: false, ..event };
         let mut target = way.target.clone();
         target.now = self.clock.now();
-        target.is_repeat = delivery.is_repeat;
-        target.delivery = format!("{}-{}", alert.uid, delivery.id);
+        target.is_repeat = is_repeat;
+        target.delivery = format!("{}-{id}", alert.uid);
         target.alert_uid = alert.uid.to_string();
         target.alert = format!("{}/{}", alert.namespace, alert.name);
         // Words are for what happens to an object.
@@ -317,25 +357,20 @@ impl Notifier {
         if let Some(expression) = &way.status_id {
             match status_id(expression, alert, &way.provider, &event).await {
                 Ok(id) => target.status_id = Some(id),
-                Err(why) => return Ok(Came::Failed(why)),
+                Err(why) => return Ok((Came::Failed(why), None)),
             }
         }
-        let incident = event.incident.as_ref().and_then(|incident| incident.id.parse::<IncidentId>().ok());
         // A thread is one of its channel.
         let place = format!("{} {} ", target.uid, target.channel);
-        if let Some(incident) = incident {
-            let kept = self.store.incident_thread(incident).await?;
-            target.thread = kept.and_then(|kept| kept.strip_prefix(&place).map(str::to_owned));
-        }
+        target.thread = kept.and_then(|kept| kept.strip_prefix(&place).map(str::to_owned));
         let slow = || Came::Again { why: format!("it did not answer within {:?}", way.timeout), after: None };
         let told = tokio::time::timeout(way.timeout, self.tell(way, &target, &event)).await;
         let came = told.unwrap_or_else(|_| Ok(slow()))?;
-        if let (Came::Sent(answer), Some(incident), None) = (&came, incident, &target.thread)
-            && let Some(thread) = thread(way.type_, &target, answer)
-        {
-            self.store.keep_incident_thread(incident, &format!("{place}{thread}")).await?;
-        }
-        Ok(came)
+        let begun = match (&came, &target.thread) {
+            (Came::Sent(answer), None) => thread(way.type_, &target, answer),
+            _ => None,
+        };
+        Ok((came, begun.map(|begun| format!("{place}{begun}"))))
     }
 
     /// Asks what has to be known first, and sends what follows from it.

@@ -60,6 +60,8 @@ pub(super) struct Way {
     pub(super) words: Words,
     /// The Provider.
     pub(super) provider: Stored,
+    /// Of one that is no more, whether a Kustomization had made it, or taken it over.
+    pub(super) was_by_git: Option<bool>,
 }
 
 impl Notifier {
@@ -173,6 +175,7 @@ impl Notifier {
             status_id,
             words: Words::default(),
             provider: provider.clone(),
+            was_by_git: None,
         })
     }
 
@@ -209,12 +212,25 @@ impl Notifier {
             }
             let login = way.login.as_ref().filter(|_| request.shows_credentials && !way.is_own_address);
             for secret in [login, way.identity.as_ref()].into_iter().flatten() {
-                if let Err(why) = self.access.may_send(&way.provider, secret, url).await? {
+                if let Err(why) = self.may_send(way, secret, url).await? {
                     return Ok(Err((Reason::AccessDenied, why)));
                 }
             }
         }
         Ok(Ok(()))
+    }
+
+    /// Whether a Provider may send what this Secret holds there.
+    pub(super) async fn may_send(
+        &self,
+        way: &Way,
+        secret: &Stored,
+        url: &str,
+    ) -> Result<Result<(), String>, HubError> {
+        match way.was_by_git {
+            None => self.access.may_send(&way.provider, secret, url).await,
+            Some(was) => self.access.may_send_if(was, &way.provider, secret, url).await,
+        }
     }
 }
 

@@ -462,6 +462,7 @@ async fn write(
             (after, entry)
         }
         Fate::Gone(last) => {
+            triggers::on_removal(&mut tx, before).await?;
             tx.remove(before.uid).await?;
             triggers::on_change(&mut tx, Some(before), None).await?;
             (last, audit.of_change(&tx, who, verb, (Some(before), None)))

@@ -8,8 +8,9 @@ use roadstead_api::{
     AgentRemoval, Alert, AnyApplierStatus, ChildRule, Cluster, ClusterDeletionPolicy, ClusterStatus,
     ConditionStatus, KindId, ObjectMeta, PipelineRole, ReferenceGrant, reconcile_requested,
 };
-use roadstead_hub_store::{AlertSource, RelayedSource, Store, StoreError, Stored, Tx};
+use roadstead_hub_store::{AlertSource, Parted, RelayedSource, Store, StoreError, Stored, Tx};
 use roadstead_model::{ClusterUid, Queue, Reason, ResourceUid};
+use roadstead_notify::Parting;
 use serde_json::Value;
 
 use crate::identity::access::{ADOPTED_BY, GIT_NAMESPACE};
@@ -120,6 +121,29 @@ pub(crate) async fn let_go_of(
     }
     managers::note_hub(Some(before), &mut stored, now);
     tx.put(stored).await
+}
+
+/// Keeps what is still to be said of an object that is about to be removed. To be called before its row is, with which all goes that refers to it.
+///
+/// # Errors
+/// Where the database refuses.
+pub(crate) async fn on_removal(tx: &mut Tx, before: &Stored) -> Result<(), StoreError> {
+    match before.kind {
+        KindId::Alert => part_with_alert(tx, before).await.map(drop),
+        KindId::Provider => tx.note_departed(before).await,
+        _ => Ok(()),
+    }
+}
+
+/// Has the incidents of an Alert that goes be told for the last time where they were told.
+async fn part_with_alert(tx: &mut Tx, alert: &Stored) -> Result<Vec<Parted>, StoreError> {
+    tx.hold_incidents(alert.uid).await?;
+    let parted = tx.part(alert.uid, None, [Parting::AlertDeleted.as_str(); 2]).await?;
+    if !parted.is_empty() {
+        // Their last messages are in its words.
+        tx.note_departed(alert).await?;
+    }
+    Ok(parted)
 }
 
 /// Schedules what the change from `before` to `after` (either may be absent) makes worth a pass.
@@ -252,6 +276,12 @@ pub async fn on_change(
             if let Some(after) = after {
                 listen(tx, after).await?;
                 tx.enqueue(Queue::Alert, &[after.uid]).await?;
+                // It waits for somebody's finalizer, and tells nothing any more.
+                if let Some(at) = after.deletion_timestamp {
+                    for one in part_with_alert(tx, after).await? {
+                        tx.end_incident(one.incident, at).await?;
+                    }
+                }
             }
         }
         KindId::ReferenceGrant => wake_granted(tx, before, after).await?,

@@ -9,6 +9,7 @@ mod forward;
 mod git;
 mod incidents;
 mod jumps;
+mod partings;
 mod relayed;
 mod rollouts;
 mod selectors;
