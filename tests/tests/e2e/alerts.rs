@@ -99,6 +99,70 @@ async fn what_fails_on_a_cluster_and_that_it_is_over_is_told() -> Result<()> {
     Ok(())
 }
 
+/// Waits for the last message of an incident: how long it took, and what it says.
+async fn closed(sink: &Sink, id: &Value) -> Result<(Duration, String)> {
+    let (began, mut message) = (Instant::now(), String::new());
+    eventually("the incident is closed", PATIENCE, || {
+        let of_it = sink.got().into_iter().map(|(_, event)| event);
+        let last = of_it.filter(|event| event["incident"]["id"] == *id).last().unwrap_or_default();
+        message = last["message"].as_str().unwrap_or_default().to_owned();
+        async move {
+            ensure!(last["incident"]["stage"] == "resolved", "{last}");
+            Ok(())
+        }
+    })
+    .await?;
+    Ok((began.elapsed(), message))
+}
+
+#[tokio::test]
+async fn an_incident_ends_soon_after_its_object_or_its_alert_is_deleted() -> Result<()> {
+    let sink = Sink::start().await?;
+    let url = &sink.url;
+    let setup = HubSetup::new("alerts-deleted").await?.arg("--allow-network=notify=127.0.0.1/32");
+    let fleet = Fleet::start_on(setup).await?;
+    fleet
+        .apply(&format!(
+            "apiVersion: notification.toolkit.fluxcd.io/v1beta3\nkind: Provider\nmetadata: {{name: hook}}\nspec: {{type: generic, \
+             address: '{url}/'}}\n---\napiVersion: notification.toolkit.fluxcd.io/v1beta3\nkind: Alert\nmetadata: {{name: failures}}\n\
+             spec:\n  providerRef: {{name: hook}}\n  eventSeverity: error\n  group: {{wait: 1s}}\n\
+             \x20 eventSources: [{{kind: Kustomization, name: '*'}}]\n"
+        ))
+        .await?;
+    fleet.ready("alert/failures").await?;
+    let bad =
+        Commit::new().file("config.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: 'No Name'}\n");
+    fleet.repository("app", &bad).await?;
+    let fails = async |name: &str| -> Result<Value> {
+        fleet.apply(&kustomization(name, "app", ".", &[])).await?;
+        let mut id = Value::Null;
+        eventually("it is told", PATIENCE, || {
+            let event = sink.got().into_iter().map(|(_, event)| event).find(|event| {
+                event["involvedObject"]["name"] == name && event["incident"]["stage"] == "opened"
+            });
+            id = event.clone().unwrap_or_default()["incident"]["id"].clone();
+            async move { event.map(|_| ()).context("nothing is told") }
+        })
+        .await?;
+        Ok(id)
+    };
+    // Of what is gone nobody tells that it is well.
+    let id = fails("one").await?;
+    fleet.run(&["delete", "kustomization/one"]).await?;
+    let (took, message) = closed(&sink, &id).await?;
+    println!("from the deletion of what fails to the end of its incident: {took:?}");
+    ensure!(message.starts_with("Over after ") && message.contains("was deleted"), "{message}");
+    let id = fails("two").await?;
+    fleet.run(&["delete", "alert/failures"]).await?;
+    let (took, message) = closed(&sink, &id).await?;
+    println!("from the deletion of the Alert to the end of its incident: {took:?}");
+    ensure!(
+        message.starts_with("No more is told about this, which may still fail: the Alert was deleted."),
+        "{message}"
+    );
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_silence_keeps_back_what_fails_until_it_is_over() -> Result<()> {
     let sink = Sink::start().await?;
