@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use crate::notes::{self, Notes};
 use crate::schema::Schema;
-use crate::transform::Group;
+use crate::transform::{Group, Tangles};
 use crate::value::{Map, Str, Text, Value};
 use crate::yaml::KeyNotes;
 
@@ -163,6 +163,8 @@ pub(crate) struct Resource {
     pub(crate) merged: bool,
     /// A build may have set a text without a tag somewhere in it.
     pub(crate) untagged: bool,
+    /// Places that hold one and the same since a patch.
+    pub(crate) tangles: Tangles,
     /// Tells which kinds have no namespace.
     schema: Rc<Schema>,
 }
@@ -194,6 +196,7 @@ impl Resource {
             notes: Vec::new(),
             merged: false,
             untagged: false,
+            tangles: Tangles::default(),
         }
     }
 
@@ -291,8 +294,14 @@ impl Resource {
         self.value.get("metadata")?.as_map()?.get(field)?.as_map()
     }
 
-    /// Fails if there is a key that is not a text: a patch may have some, an object not.
-    pub(crate) fn check_keys(&self) -> Result<(), String> {
+    /// Fails if there is a key that is not a text: a patch may have some, an object not. And where places that hold the same
+    /// do so no longer.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        self.tangles.check(&self.value)?;
+        self.check_keys()
+    }
+
+    fn check_keys(&self) -> Result<(), String> {
         fn check(map: &Map, odd: &HashMap<*const str, bool>) -> Result<(), String> {
             if map.is_odd() {
                 return Err("a mapping key must be a string".into());
@@ -333,6 +342,7 @@ impl Resource {
         self.notes.clone_from(&other.notes);
         self.merged = other.merged;
         self.untagged |= other.untagged;
+        self.tangles.clone_from(&other.tangles);
     }
 }
 

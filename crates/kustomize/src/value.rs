@@ -378,6 +378,22 @@ impl Map {
         self.find(key).ok().map(|i| self.entries.remove(i).1)
     }
 
+    /// Keeps the entries for which `stays` says so.
+    pub(crate) fn try_retain<E>(
+        &mut self,
+        mut stays: impl FnMut(&Str, &mut Value) -> Result<bool, E>,
+    ) -> Result<(), E> {
+        let mut failed = None;
+        self.entries.retain_mut(|(key, value)| {
+            failed.is_some()
+                || stays(key, value).unwrap_or_else(|error| {
+                    failed = Some(error);
+                    true
+                })
+        });
+        failed.map_or(Ok(()), Err)
+    }
+
     /// All entries, by the bytes of their keys.
     pub fn iter(&self) -> std::slice::Iter<'_, (Str, Value)> {
         self.entries.iter()

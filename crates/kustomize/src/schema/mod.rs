@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use crate::value::{Map, Str, Value};
+use crate::value::{Map, Str};
 
 use openapi::Definition;
 pub(crate) use openapi::OpenApi;
@@ -143,14 +143,13 @@ impl<'s> Type<'s> {
         Field { merge_keys: merge_keys.map(Cow::Owned), of: self.with(of) }
     }
 
-    /// Where nothing is known about a mapping, it may be an object of its own inside of another.
-    pub(crate) fn or_object<'v>(self, values: impl IntoIterator<Item = &'v Value>) -> Self {
+    /// Where nothing is known about a mapping, it may be an object of its own inside of another: the first of these versions
+    /// and kinds that is known counts.
+    pub(crate) fn or_object(self, objects: impl IntoIterator<Item = (Str, Str)>) -> Self {
         if !matches!(self.shape, Shape::Builtin(builtin::Type::Plain)) {
             return self;
         }
-        let text = |map: &Map, key: &str| map.get(key).and_then(Value::scalar_text).unwrap_or_default();
-        for map in values.into_iter().filter_map(Value::as_map) {
-            let (version, kind): (Str, Str) = (text(map, "apiVersion"), text(map, "kind"));
+        for (version, kind) in objects {
             if !version.is_empty() && !kind.is_empty() {
                 let of = self.schema.of_object(&version, &kind);
                 if !matches!(of.shape, Shape::Builtin(builtin::Type::Plain)) {

@@ -239,9 +239,7 @@ fn reset_annotations(object: &mut Map) {
 pub(crate) fn tidy(objects: &mut Resources, budget: &Budget) -> Result<(), String> {
     let mut again = Again::default();
     for resource in objects.iter_mut() {
-        resource
-            .check_keys()
-            .map_err(|message| format!("{} ({}): {message}", resource.id(), resource.source))?;
+        resource.check().map_err(|message| format!("{} ({}): {message}", resource.id(), resource.source))?;
         let result = resource.edit(|object| {
             reset_annotations(object);
             object.values_mut().try_for_each(|(_, value)| pass_through_yaml(value, &mut again, budget))

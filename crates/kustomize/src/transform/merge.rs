@@ -2,25 +2,33 @@
 //!
 //! It differs from the API server's: new elements of a list come first, a null in the patch takes a field away also where
 //! the patch adds what is around it, and the whole object is walked, so that empty nulls in it vanish too.
+//!
+//! kustomize works on the nodes of both, and changes both: what the patch adds is the patch's own node, directives go from the
+//! patch as they are followed, and whatever comes by again finds it so. [`nodes`] keeps nodes apart that only look the same.
 
+mod give;
 mod keyed;
+mod nodes;
 mod pairwise;
 mod place;
 mod plain;
+mod untouched;
 
-use std::collections::HashMap;
+use std::cmp::Ordering;
 
-use crate::budget::{Budget, Size};
+use super::tangle::Tangles;
+use crate::budget::Budget;
 use crate::schema::{Field, Type};
-use crate::value::{List, Map, Str, Value};
-use place::{At, fit, in_brackets_of, in_style, set_alone};
+use crate::value::{Map, Value};
+use nodes::{Kind, MapNode, NodeId, Nodes};
 
+pub(super) use give::Merged;
 pub(super) use place::Hints;
 
 const DIRECTIVE: &str = "$patch";
 
-/// Lists that merge by several keys, or of which an element lacks the only key, are compared pair by pair up to this
-/// length. In longer ones elements belong together when they agree in all keys, and one that lacks the only key is refused.
+/// Lists of which an element lacks a merge key that others have are compared pair by pair up to this length, and longer ones are
+/// refused.
 const MAX_PAIRWISE: usize = 512;
 
 /// A schema may name so many keys for one list; Kubernetes' own have two at most. Each element is counted by all of them.
@@ -39,334 +47,312 @@ pub(super) fn is_forgotten(patch: &Map) -> bool {
     patch.get(DIRECTIVE).and_then(Value::as_str) == Some("replace")
 }
 
-/// Merges; `None` where nothing is left.
-pub(super) fn merge(
+/// Merges a patch into an object of a type, of which nodes are tied together.
+pub(super) fn merge<'m>(
     target: Value,
-    mut patch: Value,
-    of: Type<'_>,
-    hints: &Hints<'_>,
-    budget: &Budget,
-) -> Result<Option<Value>, String> {
-    if patch.as_map().is_some_and(is_forgotten) {
-        return Ok(Some(target));
+    patch: Value,
+    of: Type<'m>,
+    tangles: &Tangles,
+    hints: &'m Hints<'m>,
+    budget: &'m Budget,
+) -> Result<Merged, String> {
+    let mut merge = Merge { nodes: Nodes::new(hints, budget)?, hints, budget, found_again: 0 };
+    let (own, new) = (merge.nodes.add(target, false), merge.nodes.add(patch, true));
+    if !tangles.is_empty() {
+        merge.nodes.may_share();
+        merge.found_again = 1;
+        merge.nodes.tie(own, tangles)?;
     }
-    walk(
-        Some(target),
-        Some(&mut patch),
-        Field { merge_keys: None, of },
-        At { brackets: false, shared: false, keep_patch: false, hints, budget },
-    )
+    match merge.walk(Some(own), Some(new), &Field { merge_keys: None, of })? {
+        Some(root) => merge.nodes.give_all(root),
+        None => Ok(Merged::default()),
+    }
 }
 
-/// Merges a value of the patch into one of the object. kustomize changes the patch as well: directives go from what it comes
-/// by, and what it adds it changes where it stands. That is left in `patch` where `At::keep_patch` asks for it.
-fn walk(
-    target: Option<Value>,
-    patch: Option<&mut Value>,
-    field: Field<'_>,
-    at: At<'_>,
-) -> Result<Option<Value>, String> {
-    let both = [target.as_ref(), patch.as_deref()];
-    let shape = both.into_iter().flatten().find(|value| !value.is_null());
-    match shape {
-        None | Some(Value::Map(_)) => {
-            let of = field.of.or_object(both.into_iter().flatten());
-            walk_map(target, patch, of, at)
+/// A merge under way.
+struct Merge<'m> {
+    nodes: Nodes<'m>,
+    hints: &'m Hints<'m>,
+    budget: &'m Budget,
+    /// Lists around of which an element may be found several times. One more where some of the object's nodes are tied together.
+    found_again: usize,
+}
+
+impl<'m> Merge<'m> {
+    /// Merges a node of the patch into one of the object. What comes of it may be either, or a new one; none for what is to
+    /// go.
+    fn walk(
+        &mut self,
+        own: Option<NodeId>,
+        new: Option<NodeId>,
+        field: &Field<'m>,
+    ) -> Result<Option<NodeId>, String> {
+        if self.found_again > 0 {
+            // Otherwise each node is met once, and all were counted.
+            self.budget.work(1)?;
         }
-        Some(Value::List(_)) => match field.merge_keys {
-            Some(keys) => walk_list(target, patch, &keys, field.of, at),
-            None => Ok(match patch.map(|patch| at.take(patch)) {
-                Some(Value::Null(_)) => None,
-                Some(Value::List(patch)) => {
-                    Some(Value::List(in_brackets_of(target.as_ref(), patch, at.brackets)))
+        let both = [own, new].into_iter().flatten();
+        match both.map(|id| self.nodes.kind(id)).find(|kind| *kind != Kind::Null) {
+            None | Some(Kind::Null | Kind::Map) => {
+                self.check(own, new, Kind::Map, "a mapping")?;
+                self.walk_map(own, new, field.of)
+            }
+            Some(Kind::List) => {
+                self.check(own, new, Kind::List, "a list")?;
+                self.nodes.set_style(own, new);
+                match &field.merge_keys {
+                    Some(keys) => self.walk_list(own, new, keys, field.of),
+                    None => Ok(self.override_by(own, new)),
                 }
-                Some(other) => return Err(mismatch("a list", &other)),
-                None => target,
-            }),
-        },
-        Some(_) => match patch.map(|patch| at.take(patch)) {
-            Some(Value::Null(_)) => Ok(None),
-            Some(other @ (Value::Map(_) | Value::List(_))) => Err(mismatch("a scalar", &other)),
-            Some(patch) => Ok(Some(fit(in_style(target.as_ref(), patch), at.brackets))),
-            None => Ok(target),
-        },
+            }
+            Some(Kind::Scalar) => {
+                self.check(own, new, Kind::Scalar, "a scalar")?;
+                Ok(self.override_by(own, new))
+            }
+        }
     }
-}
 
-fn mismatch(wanted: &str, found: &Value) -> String {
-    format!("the patch has {} where the object has {wanted}", found.type_name())
-}
+    /// Fails where one of the two is neither null nor of a kind.
+    fn check(
+        &self,
+        own: Option<NodeId>,
+        new: Option<NodeId>,
+        wanted: Kind,
+        name: &str,
+    ) -> Result<(), String> {
+        let misfit =
+            |id: &NodeId| !matches!(self.nodes.kind(*id), Kind::Null) && self.nodes.kind(*id) != wanted;
+        match new.filter(misfit).or(own.filter(misfit)) {
+            Some(id) => {
+                let found = self.nodes.type_name(id);
+                Err(format!("the patch has {found} where the object has {name}"))
+            }
+            None => Ok(()),
+        }
+    }
 
-/// Takes the directive out of a mapping of a patch.
-fn directive(patch: &mut Map) -> Result<Directive, String> {
-    match patch.get(DIRECTIVE) {
-        None => Ok(Directive::Merge),
-        Some(Value::String(text)) => {
-            let found = match &**text {
-                "merge" => Directive::Merge,
-                "replace" => Directive::Replace,
-                "delete" => Directive::Delete,
-                _ => return Err(format!("unknown {DIRECTIVE} directive (not merge, replace or delete)")),
+    /// What the patch has, if it has something.
+    fn override_by(&self, own: Option<NodeId>, new: Option<NodeId>) -> Option<NodeId> {
+        match new {
+            Some(new) => Some(new).filter(|new| !self.nodes.is_null(*new)),
+            None => own,
+        }
+    }
+
+    fn walk_map(
+        &mut self,
+        own: Option<NodeId>,
+        new: Option<NodeId>,
+        of: Type<'m>,
+    ) -> Result<Option<NodeId>, String> {
+        let nodes = &self.nodes;
+        let text = |id, key: &str| nodes.field(id, key).and_then(Value::scalar_text).unwrap_or_default();
+        let both = [own, new].into_iter().flatten();
+        let of = of.or_object(both.map(|id| (text(id, "apiVersion"), text(id, "kind"))));
+        if let (Some(id), None) = (own, new)
+            && self.found_again == 0
+            && let Some(value) = self.nodes.whole_mut(id)
+            && untouched::leave(value, of, self.hints)?
+        {
+            return Ok(own);
+        }
+        self.nodes.set_style(own, new);
+        let Some(map) = self.choose_map(own, new)? else { return Ok(None) };
+        if !self.nodes.is_null(map) {
+            self.walk_entries(map, new.filter(|new| !self.nodes.is_null(*new)), of)?;
+        }
+        Ok(Some(map))
+    }
+
+    /// The mapping that the other one is merged into. Where the object has nothing, that is the patch's own.
+    fn choose_map(&mut self, own: Option<NodeId>, new: Option<NodeId>) -> Result<Option<NodeId>, String> {
+        let own_map = own.filter(|own| !self.nodes.is_null(*own));
+        let Some(new) = new else {
+            return Ok(own_map.or(own.filter(|own| self.nodes.is_written_null(*own))));
+        };
+        if self.nodes.is_null(new) {
+            return Ok(None);
+        }
+        Ok(match self.directive(new)? {
+            Directive::Delete => None,
+            Directive::Replace => Some(new),
+            Directive::Merge => Some(own_map.unwrap_or(new)),
+        })
+    }
+
+    /// Takes the directive out of a mapping of a patch.
+    fn directive(&mut self, patch: NodeId) -> Result<Directive, String> {
+        let Some(word) = self.nodes.field(patch, DIRECTIVE) else { return Ok(Directive::Merge) };
+        let directive = read_directive(word)?;
+        self.nodes.remove(patch, DIRECTIVE)?;
+        Ok(directive)
+    }
+
+    /// Merges the entries of a mapping of the patch into another mapping, or into itself.
+    fn walk_entries(&mut self, map: NodeId, new: Option<NodeId>, of: Type<'m>) -> Result<(), String> {
+        let is_odd = |id: NodeId| self.nodes.is_odd(id);
+        if is_odd(map) || new.is_some_and(is_odd) {
+            return Err("a mapping key must be a string".into());
+        }
+        let itself = new == Some(map);
+        let mut target = self.nodes.take_map(map)?;
+        let other = new.filter(|_| !itself);
+        let patch = other.map_or_else(|| Ok(MapNode::default()), |new| self.nodes.take_map(new))?;
+        let before = target.entries.len();
+        let mut out = Vec::with_capacity(before + patch.entries.len());
+        let mut left = std::mem::take(&mut target.entries).into_iter().peekable();
+        let mut right = patch.entries.iter().peekable();
+        let mut gone = 0;
+        loop {
+            let order = match (left.peek(), right.peek()) {
+                (None, None) => break,
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some((a, _)), Some((b, _))) => a.cmp(b),
             };
-            patch.remove(DIRECTIVE);
-            Ok(found)
+            let a = if order.is_le() { left.next() } else { None };
+            let b = if order.is_ge() { right.next() } else { None };
+            // Of equal keys of the patch, the first one counts.
+            while right.next_if(|(key, _)| b.is_some_and(|(first, _)| first == key)).is_some() {}
+            let b = if itself { a.as_ref() } else { b };
+            let field = self.hints.field(of, a.as_ref().map(|(key, _)| key), b.map(|(key, _)| key));
+            let (own, new) = (a.as_ref().map(|(_, id)| *id), b.map(|(_, id)| *id));
+            let Some(key) = a.as_ref().or(b).map(|(key, _)| key.clone()) else { break };
+            if itself {
+                self.hints.stays(&key);
+            }
+            let merged = self.walk(own, new, &field).map_err(|message| within(&key, &message))?;
+            match (own, merged) {
+                (Some(own), Some(merged)) => {
+                    self.set(own, merged)?;
+                    out.push((key.clone(), own));
+                }
+                (None, Some(merged)) => {
+                    self.nodes.set_alone(merged);
+                    out.push((self.hints.bare(&key), merged));
+                }
+                (Some(_), None) => gone += 1,
+                (None, None) => {}
+            }
+            // Of equal keys that stand there, the first one goes, and the others stay.
+            while let Some(entry) = left.next_if(|(other, _)| *other == key) {
+                out.push(entry);
+            }
         }
-        Some(other) => Err(format!("{DIRECTIVE} must be a string, not {}", other.type_name())),
+        if gone > 0 || out.len() > before {
+            target.check_own()?;
+        }
+        target.entries = out;
+        self.nodes.put_map(map, target);
+        if let Some(new) = other {
+            self.nodes.put_map(new, patch);
+        }
+        Ok(())
     }
-}
 
-fn walk_map(
-    target: Option<Value>,
-    patch: Option<&mut Value>,
-    of: Type<'_>,
-    at: At<'_>,
-) -> Result<Option<Value>, String> {
-    let mut shared = at.shared;
-    let (target, patch) = match (target, patch) {
-        // Nothing there yet: the patch is taken over, and walked over itself, so that its directives and nulls work.
-        (own @ (None | Some(Value::Null(_))), Some(Value::Map(patch))) => match directive(patch)? {
-            Directive::Delete => return Ok(None),
-            Directive::Merge | Directive::Replace => {
-                // What takes the place of a null is written as that was.
-                patch.set_brackets(patch.brackets() && own.is_none());
-                shared = true;
-                (patch.clone(), Some(patch))
-            }
-        },
-        (Some(Value::Null(form)), None) if !form.text().is_empty() => return Ok(Some(Value::Null(form))),
-        (None | Some(Value::Null(_)), None | Some(Value::Null(_))) => return Ok(None),
-        (Some(Value::Map(_)), Some(Value::Null(_))) => return Ok(None),
-        (Some(Value::Map(target)), None) => (target, None),
-        (Some(Value::Map(mut target)), Some(Value::Map(patch))) => match directive(patch)? {
-            Directive::Delete => return Ok(None),
-            Directive::Replace => {
-                if !target.is_empty() {
-                    patch.set_brackets(target.brackets());
-                }
-                shared = true;
-                (patch.clone(), Some(patch))
-            }
-            Directive::Merge => {
-                if shared {
-                    target.remove(DIRECTIVE);
-                }
-                // One with nothing in it has brackets that say nothing.
-                if target.is_empty() {
-                    target.set_brackets(patch.brackets());
-                }
-                (target, Some(patch))
-            }
-        },
-        (_, Some(other)) => return Err(mismatch("a mapping", other)),
-        (Some(other), None) => return Err(mismatch("a mapping", &other)),
-    };
-    let Some(patch) = patch else {
-        return walk_entries(target, &mut Map::new(), of, At { shared, ..at })
-            .map(|map| Some(Value::Map(map)));
-    };
-    // What is left of a patch that became a part of the object is that part.
-    let keep_patch = at.keep_patch && !shared;
-    let map = walk_entries(target, patch, of, At { shared, keep_patch, ..at })?;
-    if at.keep_patch && shared {
-        patch.clone_from(&map);
+    /// Sets a field that is there to what came of it.
+    fn set(&mut self, field: NodeId, merged: NodeId) -> Result<(), String> {
+        if field == merged {
+            self.nodes.set_alone(field);
+            return Ok(());
+        }
+        self.nodes.overwrite(field, merged, self.found_again > 0)
     }
-    Ok(Some(Value::Map(map)))
-}
 
-/// Both maps are sorted: one pass over the two.
-fn walk_entries(target: Map, patch: &mut Map, of: Type<'_>, at: At<'_>) -> Result<Map, String> {
-    if target.is_odd() || patch.is_odd() {
-        return Err("a mapping key must be a string".into());
+    fn walk_list(
+        &mut self,
+        own: Option<NodeId>,
+        new: Option<NodeId>,
+        keys: &[&str],
+        of: Type<'m>,
+    ) -> Result<Option<NodeId>, String> {
+        let Some(list) = self.choose_list(own, new)? else { return Ok(None) };
+        let new = new.filter(|new| !self.nodes.is_null(*new));
+        self.nodes.expand(list)?;
+        if let Some(new) = new {
+            self.nodes.expand(new)?;
+        }
+        if self.nodes.len(list) == 0 && new.is_none_or(|new| self.nodes.len(new) == 0) {
+            return Ok(Some(list));
+        }
+        // kustomize puts the elements into a list of its own.
+        let items = self.join_lists(list, new, keys, of)?;
+        Ok(Some(self.nodes.add_list(items)))
     }
-    let own_brackets = target.brackets();
-    let at = At { brackets: at.brackets || own_brackets, ..at };
-    let mut out: Vec<(Str, Value)> = Vec::with_capacity(target.len() + patch.len());
-    let mut left = target.into_entries().into_iter().peekable();
-    let mut right = patch.values_mut().peekable();
-    loop {
-        let order = match (left.peek(), right.peek()) {
-            (None, None) => break,
-            (Some(_), None) => std::cmp::Ordering::Less,
-            (None, Some(_)) => std::cmp::Ordering::Greater,
-            (Some((a, _)), Some((b, _))) => a.cmp(*b),
+
+    /// The list that the other one is merged into.
+    fn choose_list(&mut self, own: Option<NodeId>, new: Option<NodeId>) -> Result<Option<NodeId>, String> {
+        let Some(own) = own.filter(|own| !self.nodes.is_null(*own)) else { return Ok(new) };
+        let Some(new) = new else { return Ok(Some(own)) };
+        if self.nodes.is_null(new) {
+            return Ok(None);
+        }
+        Ok(match self.list_directive(new)? {
+            Directive::Delete => None,
+            Directive::Replace => Some(new),
+            Directive::Merge => Some(own),
+        })
+    }
+
+    fn join_lists(
+        &mut self,
+        own: NodeId,
+        new: Option<NodeId>,
+        keys: &[&str],
+        of: Type<'m>,
+    ) -> Result<Vec<NodeId>, String> {
+        if keys.is_empty() {
+            return plain::join(self, own, new, of);
+        }
+        if keys.len() > MAX_KEYS {
+            return Err(format!("a list is merged by more than {MAX_KEYS} keys"));
+        }
+        if let Some(keys) = keyed::used(&self.nodes, own, new, keys) {
+            return keyed::join(self, own, new, &keys, of);
+        }
+        if self.nodes.len(own) + new.map_or(0, |new| self.nodes.len(new)) > MAX_PAIRWISE {
+            let keys = keys.join(" and ");
+            return Err(format!(
+                "a list of more than {MAX_PAIRWISE} elements is merged by {keys}, and some of them lack one"
+            ));
+        }
+        pairwise::join(self, own, new, keys, of)
+    }
+
+    /// The first element of a list that has a directive is for the whole list, if it is nothing else.
+    fn list_directive(&mut self, patch: NodeId) -> Result<Directive, String> {
+        self.nodes.expand(patch)?;
+        let nodes = &self.nodes;
+        let word = |id: NodeId| nodes.field(id, DIRECTIVE);
+        let first = nodes.items(patch).iter().find_map(|id| Some((*id, word(*id)?)));
+        let Some((_, first)) = first.filter(|(id, _)| nodes.len(*id) == 1) else {
+            return Ok(Directive::Merge);
         };
-        let a = if order.is_le() { left.next() } else { None };
-        let b = if order.is_ge() { right.next() } else { None };
-        let field = at.hints.field(of, a.as_ref().map(|(key, _)| key), b.as_ref().map(|(key, _)| *key));
-        let (key, a, b) = match (a, b) {
-            (Some((key, a)), b) => (key, Some(a), b.map(|(_, b)| b)),
-            (None, Some((key, b))) => (key.clone(), None, Some(b)),
-            (None, None) => break,
-        };
-        if at.shared {
-            at.hints.stays(&key);
-        }
-        let lone = a.is_none() || b.is_none();
-        // Below a type without lists that merge, what the patch does not touch can only lose empty nulls.
-        let merged = walk(a, b, field, at).map_err(|message| {
-            if message.starts_with("in ") {
-                message.replacen("in ", &format!("in {key}."), 1)
-            } else {
-                format!("in {key}: {message}")
-            }
-        })?;
-        let later = at.hints.later(&key);
-        match (merged, later) {
-            (Some(value), []) => out.push((key, if lone { set_alone(value) } else { value })),
-            // Only the first came to the object. Where the patch became a part of it, all did.
-            (Some(value), _) => {
-                let key = if at.shared { key } else { Str::from(&*key) };
-                out.push((key, if lone { set_alone(value) } else { value }));
-            }
-            // What is taken out is the first, and the others stay.
-            (None, [second, more @ ..]) if at.shared => {
-                let key = if more.is_empty() { Str::from(&*key) } else { key };
-                at.budget.put(Size::of(second), 0)?;
-                out.push((key, fit(second.clone(), at.brackets)));
-            }
-            (None, _) => {}
-        }
-    }
-    let mut out = Map::from_sorted(out);
-    out.set_brackets(own_brackets);
-    Ok(out)
-}
-
-fn walk_list(
-    target: Option<Value>,
-    patch: Option<&mut Value>,
-    keys: &[&str],
-    of: Type<'_>,
-    at: At<'_>,
-) -> Result<Option<Value>, String> {
-    let mut shared = at.shared;
-    let mut none = List::default();
-    let (target, patch) = match (target, patch) {
-        (None | Some(Value::Null(_)), Some(Value::List(patch))) => {
-            // kustomize puts the elements into a list of its own.
-            shared = true;
-            let mut target = patch.clone();
-            target.set_brackets(false);
-            (target, patch)
-        }
-        (Some(Value::List(_)), Some(Value::Null(_))) => return Ok(None),
-        (Some(Value::List(target)), None) => (target, &mut none),
-        (Some(Value::List(mut target)), Some(Value::List(patch))) => match list_directive(patch)? {
-            Directive::Delete => return Ok(None),
-            Directive::Replace => {
-                if !target.is_empty() {
-                    patch.set_brackets(target.brackets());
-                }
-                shared = true;
-                (patch.clone(), patch)
-            }
-            Directive::Merge => {
-                // A directive that is gone from the one is gone from both.
-                if shared && target.len() != patch.len() {
-                    (*target).clone_from(patch);
-                }
-                if target.is_empty() {
-                    target.set_brackets(patch.brackets());
-                }
-                (target, patch)
-            }
-        },
-        (_, Some(other)) => return Err(mismatch("a list", other)),
-        (Some(other), None) => return Err(mismatch("a list", &other)),
-        (None, None) => return Ok(None),
-    };
-    let own_brackets = target.brackets();
-    let at = At { brackets: at.brackets || own_brackets, shared, ..at };
-    let mut list = List::from(join_lists(target.into_vec(), patch, keys, of, at)?);
-    list.set_brackets(own_brackets);
-    Ok(Some(Value::List(list)))
-}
-
-fn join_lists(
-    target: Vec<Value>,
-    patch: &mut Vec<Value>,
-    keys: &[&str],
-    of: Type<'_>,
-    at: At<'_>,
-) -> Result<Vec<Value>, String> {
-    match keys {
-        [] => plain::join(target, patch, of, at),
-        keys if keys.len() > MAX_KEYS => Err(format!("a list is merged by more than {MAX_KEYS} keys")),
-        [key] if keyed::all_have(key, &target) && keyed::all_have(key, patch) => {
-            keyed::join(target, patch, key, of, at)
-        }
-        _ if target.len() + patch.len() <= MAX_PAIRWISE => pairwise::join(target, patch, keys, of, at),
-        [key] => Err(format!(
-            "a list of more than {MAX_PAIRWISE} elements is merged by {key}, and some of them have none"
-        )),
-        _ => join(target, patch, keys, of, at),
+        let directive = read_directive(first)?;
+        // All elements that say the same go with it, and those with nothing in them.
+        let stays = |id: NodeId| !nodes.is_null(id) && !nodes.is_empty_map(id) && word(id) != Some(first);
+        let items = nodes.items(patch).iter().copied().filter(|id| stays(*id)).collect();
+        self.nodes.set_items(patch, items);
+        Ok(directive)
     }
 }
 
-/// The first element of a list that has a directive is for the whole list, if it is nothing else.
-fn list_directive(patch: &mut List) -> Result<Directive, String> {
-    let first = patch.iter().find_map(|item| Some((item.as_map()?, item.as_map()?.get(DIRECTIVE)?)));
-    let Some((map, word)) = first.filter(|(map, _)| map.len() == 1) else { return Ok(Directive::Merge) };
-    let (mut map, word) = (map.clone(), word.clone());
-    // All elements that say the same go with it, and those with nothing in them.
-    patch.retain(|item| match item {
-        Value::Null(_) => false,
-        Value::Map(map) => !map.is_empty() && map.get(DIRECTIVE) != Some(&word),
-        _ => true,
-    });
-    directive(&mut map)
+/// A message about what is in a mapping, with the path to it.
+fn within(key: &str, message: &str) -> String {
+    match message.strip_prefix("in ") {
+        Some(inner) => format!("in {key}.{inner}"),
+        None => format!("in {key}: {message}"),
+    }
 }
 
-/// The values of the merge keys of an element; `None` for one that has none of them.
-fn key_of(item: &Value, keys: &[&str]) -> Option<Vec<Option<Str>>> {
-    let map = item.as_map()?;
-    let values: Vec<_> = keys.iter().map(|key| map.get(key).and_then(Value::scalar_text)).collect();
-    values.iter().any(Option::is_some).then_some(values)
-}
-
-/// Joins two lists by key. Elements of the patch come first, in their order; then the rest of the object's.
-fn join(
-    target: Vec<Value>,
-    patch: &mut [Value],
-    keys: &[&str],
-    of: Type<'_>,
-    at: At<'_>,
-) -> Result<Vec<Value>, String> {
-    let element = || Field { merge_keys: None, of };
-    let mut slots: Vec<(Option<Value>, Option<Value>)> = Vec::with_capacity(target.len() + patch.len());
-    let mut by_key: HashMap<Vec<Option<Str>>, usize> = HashMap::new();
-    let mut loose = Vec::new();
-    let patch = patch.iter_mut().map(|item| (at.take(item), true));
-    for (item, from_patch) in patch.chain(target.into_iter().map(|item| (item, false))) {
-        let Some(key) = key_of(&item, keys) else {
-            // kustomize finds no way to apply an element without its key, and leaves it out.
-            if !from_patch {
-                loose.push(item);
-            }
-            continue;
-        };
-        let place = *by_key.entry(key).or_insert_with(|| {
-            slots.push((None, None));
-            slots.len() - 1
-        });
-        let slot = if from_patch { &mut slots[place].1 } else { &mut slots[place].0 };
-        // Of several elements with one key the first is patched, and the last of the object's own stays.
-        match slot {
-            None => *slot = Some(item),
-            Some(_) if from_patch => {}
-            Some(kept) => *kept = item,
-        }
+fn read_directive(word: &Value) -> Result<Directive, String> {
+    match word.as_str() {
+        Some("merge") => Ok(Directive::Merge),
+        Some("replace") => Ok(Directive::Replace),
+        Some("delete") => Ok(Directive::Delete),
+        Some(_) => Err(format!("unknown {DIRECTIVE} directive (not merge, replace or delete)")),
+        None => Err(format!("{DIRECTIVE} must be a string, not {}", word.type_name())),
     }
-    let mut out = Vec::with_capacity(slots.len() + loose.len());
-    for (target, mut patch) in slots {
-        match walk(target, patch.as_mut(), element(), at)? {
-            Some(Value::Map(map)) if map.is_empty() => {}
-            Some(value) => out.push(value),
-            None => {}
-        }
-    }
-    out.append(&mut loose);
-    Ok(out)
 }
 
 #[cfg(test)]
@@ -381,8 +367,9 @@ mod tests {
         let of = schema.of_object("apps/v1", "Deployment");
         let (target, patch) = (Value::from_json(target), Value::from_json(patch));
         let budget = Budget::new(&crate::Limits::default());
-        let merged = merge(target, patch, of, &Hints::new(std::iter::empty()), &budget)?;
-        Ok(merged.map_or(Json::Null, |value| value.to_json()))
+        let hints = Hints::new(std::iter::empty());
+        let merged = merge(target, patch, of, &Tangles::default(), &hints, &budget)?;
+        Ok(merged.value.map_or(Json::Null, |value| value.to_json()))
     }
 
     fn pod(spec: &Json) -> Json {

@@ -14,6 +14,7 @@ mod select;
 mod shared;
 mod step;
 mod structured;
+mod tangle;
 
 pub(crate) mod finish;
 pub(crate) mod reference;
@@ -22,6 +23,7 @@ pub(crate) use add::{Addition, ValueAdd};
 pub(crate) use finish::check_characters;
 pub(crate) use shared::Group;
 pub(crate) use step::{Affix, Namespace, Step, Subjects};
+pub(crate) use tangle::Tangles;
 
 use std::borrow::Cow;
 

@@ -18,6 +18,7 @@ use super::json6902::{self, Operation};
 use super::merge;
 use super::select::Matcher;
 use super::shared::Watch;
+use super::tangle::Tangles;
 use settle::{settle, settle_annotations};
 
 /// `patchesStrategicMerge`: each entry is a file, or a patch itself.
@@ -137,7 +138,7 @@ pub(super) fn apply(
             None => patch.remove("apiVersion"),
         };
         let change = objects.change(at, |resource| {
-            take_odd_keys(loader, resource, &settled)?;
+            take_notes(loader, resource, &settled)?;
             merge_into(loader, resource, patch, &settled.notes, allow)?;
             if !merge::is_forgotten(settled.value()) {
                 give_version(resource);
@@ -209,7 +210,8 @@ fn json_patch(
             // are annotations to add to.
             let noted = !resource.previous_ids().is_empty() || resource.source.line == 0;
             resource.shared.clear();
-            resource.check_keys()?;
+            resource.check()?;
+            resource.tangles = Tangles::default();
             resource.notes.clear();
             let mut value = resource.edit(std::mem::take);
             // kustomize writes the object and reads it again, annotations with the rest.
@@ -340,7 +342,7 @@ fn by_id(
         }
     };
     objects.change(at, |resource| {
-        take_odd_keys(loader, resource, patch)?;
+        take_notes(loader, resource, patch)?;
         merge_into(loader, resource, patch.value().clone(), &patch.notes, allow)?;
         if !merge::is_forgotten(patch.value()) {
             then.into_iter().for_each(|then| then(resource));
@@ -353,13 +355,13 @@ fn by_id(
 /// list.
 const KEPT_HINT: usize = 256;
 
-/// Notes for an object which keys of a patch are not texts, or stand several times.
-fn take_odd_keys(loader: &Loader<'_>, resource: &mut Resource, patch: &Resource) -> Result<(), String> {
-    /// Of a list of keys, and of each place where a set of them is made.
-    const KEYS: usize = 192;
-    let has_keys = |notes: &&Rc<KeyNotes>| !notes.odd_keys.is_empty() || !notes.again.is_empty();
-    for notes in patch.notes.iter().filter(has_keys) {
-        loader.budget.keep(KEYS * (1 + notes.odd_keys.len() + notes.again.len()))?;
+/// Notes for an object which keys of a patch are not texts, or stand several times, and which values have quotes.
+fn take_notes(loader: &Loader<'_>, resource: &mut Resource, patch: &Resource) -> Result<(), String> {
+    /// Of a list of keys or values, and of each place where a set of them is made.
+    const EACH: usize = 192;
+    for notes in patch.notes.iter().filter(|notes| notes.is_of_values()) {
+        let count = notes.odd_keys.len() + notes.again.len() + notes.quoted.len();
+        loader.budget.keep(EACH * (1 + count))?;
         resource.notes.push(notes.clone());
     }
     Ok(())
@@ -386,6 +388,7 @@ fn merge_into(
     let budget = &loader.budget;
     let old = Old::of(resource);
     let watch = Watch::start(resource, budget)?;
+    let forgotten = merge::is_forgotten(&patch);
     let (value, patch) = (Value::Map(resource.edit(std::mem::take)), Value::Map(patch));
     budget.work(Size::of(&value).nodes + resource.previous_ids().len())?;
     budget.put(Size::of(&patch), 0)?;
@@ -395,18 +398,28 @@ fn merge_into(
     let has_given_version = !values && is_given_version(&value) && !patch_directs(&patch);
     let own_hints = own_notes.iter().flat_map(|notes| &notes.hints).filter(|hint| values || !hint.on_value);
     let hints = merge::Hints::new(own_hints.chain(notes.iter().flat_map(|notes| &notes.hints)))
-        .with_keys_again(notes.iter().flat_map(|notes| &notes.again));
+        .with_values(own_notes.iter().chain(notes).map(|notes| &**notes));
     budget.work(hints.len())?;
-    let merged =
-        merge::merge(value, patch, of, &hints, budget).map_err(|message| format!("{id}: {message}"))?;
-    let staying = hints.staying();
-    if !staying.is_empty() {
-        budget.keep(KEPT_HINT * staying.len())?;
-        resource.notes.push(Rc::new(KeyNotes { hints: staying, ..KeyNotes::default() }));
+    let merged = if forgotten {
+        Ok(merge::Merged {
+            value: Some(value),
+            tangles: std::mem::take(&mut resource.tangles),
+            ..Default::default()
+        })
+    } else {
+        merge::merge(value, patch, of, &resource.tangles, &hints, budget)
+    };
+    let merged = merged.map_err(|message| format!("{id}: {message}"))?;
+    let made = KeyNotes { hints: hints.staying(), again: merged.again, ..KeyNotes::default() };
+    budget.keep(KEPT_HINT * made.hints.len())?;
+    let made = Rc::new(made);
+    if !made.is_empty() {
+        resource.notes.push(made.clone());
     }
-    match merged {
+    resource.tangles = merged.tangles;
+    match merged.value {
         Some(Value::Map(mut map)) if !map.is_empty() => {
-            settle_annotations(&mut map, notes);
+            settle_annotations(&mut map, std::slice::from_ref(&made));
             if resource.untagged {
                 map.values_mut().for_each(|(_, value)| value.quote_untagged());
             }

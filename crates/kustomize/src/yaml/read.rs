@@ -35,7 +35,7 @@ pub struct Document {
     pub(crate) notes: KeyNotes,
 }
 
-/// What is to be known of some keys of a document.
+/// What is to be known of some keys and values of a document.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct KeyNotes {
     /// Those of a patch that are not texts. An object may not have them in the end.
@@ -44,6 +44,10 @@ pub(crate) struct KeyNotes {
     pub(crate) hints: Vec<Hint>,
     /// Those of a patch that stand several times in a mapping.
     pub(crate) again: Vec<KeyAgain>,
+    /// Texts of numbers and times that have a tag and quotes: without the tag they are texts.
+    pub(crate) quoted: Vec<Str>,
+    /// Some booleans have both.
+    pub(crate) quoted_bools: bool,
 }
 
 /// A key that stands several times in a mapping of a patch. The first one counts.
@@ -57,7 +61,12 @@ pub(crate) struct KeyAgain {
 
 impl KeyNotes {
     pub(crate) fn is_empty(&self) -> bool {
-        self.odd_keys.is_empty() && self.hints.is_empty() && self.again.is_empty()
+        self.hints.is_empty() && !self.is_of_values()
+    }
+
+    /// Does it say something of values, rather than of how their fields merge?
+    pub(crate) fn is_of_values(&self) -> bool {
+        !(self.odd_keys.is_empty() && self.again.is_empty() && self.quoted.is_empty() && !self.quoted_bools)
     }
 }
 

@@ -1,138 +1,103 @@
-//! Lists that merge by one key, which all elements have.
+//! Lists of which all elements have the same merge keys: nearly all lists.
 //!
 //! kustomize changes the elements of the object where they stand, and at the end lays all of them over what it has put
-//! together. So of several elements with one key the last stays as it is, and an element that is to be replaced is not.
+//! together: in the place of what has the same keys where there is one key, and at the end where there are several. So of
+//! several elements with the same texts the last stays as it is, and an element that is to be replaced is not.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
-use super::place::At;
-use super::{DIRECTIVE, walk};
+use super::Merge;
+use super::nodes::{NodeId, Nodes};
 use crate::schema::{Field, Type};
-use crate::value::{Map, Str, Value};
+use crate::value::{Str, Value};
 
-/// An element of the result.
-enum Place {
-    /// An element of the object's own.
-    Own(usize),
-    New(Value),
+/// What elements are found by: the texts of their merge keys. Those of most lists have one.
+#[derive(PartialEq, Eq, Hash)]
+enum Texts {
+    One(Str),
+    Several(Vec<Str>),
 }
 
-/// The lists while they are joined.
-struct Join<'j> {
-    /// Elements of the object; `None` for those that are gone.
-    own: Vec<Option<Value>>,
-    by_key: HashMap<Str, Vec<usize>>,
-    out: Vec<Place>,
-    /// Places in the result.
-    placed: HashMap<Str, usize>,
-    at: At<'j>,
-}
-
-/// Whether each of the elements has the key, with a text.
-pub(super) fn all_have(key: &str, items: &[Value]) -> bool {
-    let has_key = |map: &Map| match map.get(key) {
+/// Those of the keys that an element of the lists has, if all elements have all of these.
+pub(super) fn used<'k>(
+    nodes: &Nodes<'_>,
+    own: NodeId,
+    new: Option<NodeId>,
+    keys: &[&'k str],
+) -> Option<Vec<&'k str>> {
+    let all = || nodes.items(own).iter().chain(new.map_or(&[][..], |new| nodes.items(new)));
+    let has = |id: NodeId, key: &str| match nodes.field(id, key) {
         None | Some(Value::Null(_)) => false,
-        Some(value) => value.scalar_text().is_some_and(|text| !text.is_empty()),
+        Some(Value::String(text)) => !text.is_empty(),
+        Some(value) => value.scalar_text().is_some(),
     };
-    items.iter().all(|item| item.as_map().is_some_and(has_key))
+    let used: Vec<&str> = keys.iter().copied().filter(|key| all().any(|id| has(*id, key))).collect();
+    let have_all = all().all(|id| used.iter().all(|key| has(*id, key)));
+    Some(used).filter(|used| !used.is_empty() && have_all)
 }
 
-/// Joins two lists of which [`all_have`] the key.
-pub(super) fn join(
-    target: Vec<Value>,
-    patch: &mut Vec<Value>,
-    key: &str,
-    of: Type<'_>,
-    at: At<'_>,
-) -> Result<Vec<Value>, String> {
-    let key_of = |item: &Value| {
-        let text = item.as_map().and_then(|map| map.get(key)).and_then(Value::scalar_text);
-        // Never missing: all elements have one.
-        text.unwrap_or_else(|| "".into())
+/// Elements with the same texts.
+#[derive(Default)]
+struct Group {
+    /// The first ones: of several elements of the patch with the same texts, the first counts.
+    own: Option<NodeId>,
+    new: Option<NodeId>,
+    /// The place in the result; none where all elements of the object go.
+    place: Option<usize>,
+}
+
+/// Joins two lists of which all elements have these keys.
+pub(super) fn join<'m>(
+    merge: &mut Merge<'m>,
+    own: NodeId,
+    new: Option<NodeId>,
+    keys: &[&str],
+    of: Type<'m>,
+) -> Result<Vec<NodeId>, String> {
+    let nodes = &merge.nodes;
+    // Never missing: all elements have one.
+    let text = |id: NodeId, key: &str| nodes.field(id, key).and_then(Value::scalar_text).unwrap_or_default();
+    let texts = |id: NodeId| match keys {
+        [key] => Texts::One(text(id, key)),
+        keys => Texts::Several(keys.iter().map(|key| text(id, key)).collect()),
     };
-    let own_keys: Vec<Str> = target.iter().map(key_of).collect();
-    let mut by_key: HashMap<Str, Vec<usize>> = HashMap::new();
-    for (at, key) in own_keys.iter().enumerate() {
-        by_key.entry(key.clone()).or_default().push(at);
+    let mut groups: Vec<Group> = Vec::new();
+    let mut by_texts: HashMap<Texts, usize> = HashMap::new();
+    let mut group_of = |groups: &mut Vec<Group>, id: NodeId| {
+        *by_texts.entry(texts(id)).or_insert_with(|| {
+            groups.push(Group::default());
+            groups.len() - 1
+        })
+    };
+    for id in new.map_or(&[][..], |new| nodes.items(new)) {
+        let group = group_of(&mut groups, *id);
+        groups[group].new.get_or_insert(*id);
     }
-    let own = target.into_iter().map(Some).collect();
-    // Where the two are one, the object's are what is left.
-    let keep_patch = at.keep_patch && !at.shared;
-    let mut join = Join { own, by_key, out: Vec::new(), placed: HashMap::new(), at: At { keep_patch, ..at } };
-    let mut seen: HashSet<Str> = HashSet::new();
-    for item in patch.iter_mut() {
-        let key = key_of(item);
-        // Of several elements of the patch with one key, the first counts.
-        if seen.insert(key.clone()) {
-            join.element(key, Some(item), of)?;
+    let mut own_items = Vec::with_capacity(nodes.len(own));
+    for id in nodes.items(own) {
+        let group = group_of(&mut groups, *id);
+        groups[group].own.get_or_insert(*id);
+        own_items.push((group, *id));
+    }
+    let mut out: Vec<Option<NodeId>> = Vec::with_capacity(groups.len());
+    for group in &mut groups {
+        let merged = merge.walk(group.own, group.new, &Field { merge_keys: None, of })?;
+        if let Some(id) = merged.filter(|id| !merge.nodes.is_empty_map(*id)) {
+            group.place = Some(out.len());
+            out.push(Some(id));
         }
     }
-    for key in own_keys.iter().cloned() {
-        if seen.insert(key.clone()) {
-            join.element(key, None, of)?;
+    own_items.retain(|(group, _)| groups[*group].place.is_some());
+    merge.nodes.set_items(own, own_items.iter().map(|(_, id)| *id).collect());
+    for (group, id) in own_items {
+        let Some(place) = &mut groups[group].place else { continue };
+        if keys.len() > 1 {
+            out[*place] = None;
+            *place = out.len();
+            out.push(Some(id));
+        } else {
+            out[*place] = Some(id);
         }
     }
-    if at.keep_patch && at.shared {
-        *patch = join.own.iter().flatten().cloned().collect();
-    }
-    Ok(join.finish(own_keys))
-}
-
-impl Join<'_> {
-    /// Joins the elements with one key.
-    fn element(&mut self, key: Str, patch: Option<&mut Value>, of: Type<'_>) -> Result<(), String> {
-        let field = Field { merge_keys: None, of };
-        let first = self.by_key.get(&key).and_then(|places| places.first().copied());
-        let Some(first) = first else {
-            if let Some(value) = walk(None, patch, field, self.at)?.filter(|value| !is_empty(value)) {
-                self.placed.insert(key, self.out.len());
-                self.out.push(Place::New(value));
-            }
-            return Ok(());
-        };
-        let directive = patch.as_ref().and_then(|patch| patch.as_map()?.get(DIRECTIVE)?.as_str());
-        let keeps = directive == Some("replace") && !self.at.shared;
-        let before = self.own[first].take();
-        let kept = if keeps { before.clone() } else { None };
-        match walk(before, patch, field, self.at)?.filter(|value| !is_empty(value)) {
-            Some(value) => {
-                self.own[first] = Some(kept.unwrap_or(value));
-                self.placed.insert(key, self.out.len());
-                self.out.push(Place::Own(first));
-            }
-            None => {
-                for at in self.by_key.remove(&key).unwrap_or_default() {
-                    self.own[at] = None;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Lays the elements of the object over the result.
-    fn finish(mut self, own_keys: Vec<Str>) -> Vec<Value> {
-        for (at, key) in own_keys.into_iter().enumerate() {
-            if self.own[at].is_none() {
-                continue;
-            }
-            match self.placed.get(&key) {
-                Some(place) => self.out[*place] = Place::Own(at),
-                None => {
-                    self.placed.insert(key, self.out.len());
-                    self.out.push(Place::Own(at));
-                }
-            }
-        }
-        let Self { mut own, out, .. } = self;
-        out.into_iter()
-            .filter_map(|place| match place {
-                Place::New(value) => Some(value),
-                Place::Own(at) => own[at].take(),
-            })
-            .collect()
-    }
-}
-
-fn is_empty(value: &Value) -> bool {
-    value.as_map().is_some_and(Map::is_empty)
+    Ok(out.into_iter().flatten().collect())
 }

@@ -1,227 +1,169 @@
-//! Lists that merge by one or more keys, as kustomize joins them: element by element, with lookups whose results depend on
-//! what was found before.
+//! Lists that merge by one or more keys, and of which an element lacks one that others have or is null. kustomize joins them
+//! element by element, with lookups whose results depend on what was found before.
 //!
-//! An element may lack a key, or be null. kustomize then guesses which elements belong together, and its guesses are
-//! visible in what it prints: an element without a protocol can push out others with its number, one without a name all
-//! others. This follows them step by step (kyaml's `walk/associative_sequence.go`), at a cost of the square of the length;
-//! [`super::keyed`] is for the lists that most objects have.
+//! It guesses which elements belong together, and its guesses are visible in what it prints: an element without a protocol can
+//! push out others with its number, one without a name all others. This follows them step by step (kyaml's
+//! `walk/associative_sequence.go`), at a cost of the square of the length; [`super::keyed`] is for the lists that most objects
+//! have.
 
-use std::collections::{HashMap, HashSet};
-
-use super::place::At;
-use super::{DIRECTIVE, walk};
-use crate::budget::{Budget, Size};
+use super::Merge;
+use super::nodes::{Kind, NodeId, Nodes};
 use crate::schema::{Field, Type};
-use crate::value::{NullForm, Str, Value};
+use crate::value::{Str, Value};
 
 /// The texts of the merge keys of an element.
 type Texts = Vec<Str>;
 
-/// The nodes of both lists. An element is changed where it stands, so lists hold places: one that is found several times
-/// takes memory once.
-struct Lists<'k> {
-    nodes: Vec<Value>,
-    keys: Vec<&'k str>,
-}
+/// The merge keys of a list.
+struct Keys<'k>(Vec<&'k str>);
 
-/// Joins two lists. Where the object had none (`At::shared`) the two are one.
-pub(super) fn join(
-    target: Vec<Value>,
-    patch: &mut Vec<Value>,
+/// Joins two lists. An element can come to stand in several places.
+pub(super) fn join<'m>(
+    merge: &mut Merge<'m>,
+    own: NodeId,
+    new: Option<NodeId>,
     keys: &[&str],
-    of: Type<'_>,
-    place: At<'_>,
-) -> Result<Vec<Value>, String> {
-    let count = target.len();
-    let mut lists = Lists { nodes: target, keys: keys.to_vec() };
-    let mut target: Vec<usize> = (0..count).collect();
-    if !place.shared {
-        lists.nodes.append(patch);
-    }
-    let new_items: Vec<usize> = (count..lists.nodes.len()).collect();
-
-    let wanted = lists.wanted(new_items.iter().chain(&target));
-    let mut seen: HashSet<&Texts> = HashSet::new();
-    let mut out: Vec<usize> = Vec::new();
+    of: Type<'m>,
+) -> Result<Vec<NodeId>, String> {
+    merge.nodes.may_share();
+    merge.found_again += 1;
+    let mut keys = Keys(keys.to_vec());
+    let patch = new.map_or(&[][..], |new| merge.nodes.items(new));
+    let wanted = keys.wanted(&merge.nodes, patch.iter().chain(merge.nodes.items(own)));
+    let mut out: Vec<NodeId> = Vec::new();
     for texts in &wanted {
-        let own = lists.first(&target, texts);
-        let new = if place.shared { own } else { lists.first(&new_items, texts) };
-        let (own_size, new_size) = (lists.size(own), lists.size(new));
-        // Both are there twice meanwhile, at each level of lists inside of each other.
-        let held = place.budget.hold(own_size.bytes().saturating_add(new_size.bytes()))?;
-        if !seen.insert(texts) {
-            place.budget.work(own_size.nodes + new_size.nodes)?;
-        }
-        let is_replaced = new.is_some_and(|at| lists.is_replacing(at));
-        let own_value = own.map(|at| lists.nodes[at].clone());
-        // The patch's element can be found by other texts again, as it is then.
-        let mut new_value = new.map(|at| lists.take(at));
-        let at_element = At { keep_patch: true, ..place };
-        let merged = walk(own_value, new_value.as_mut(), Field { merge_keys: None, of }, at_element)?;
-        if let Some((at, left)) = new.zip(new_value) {
-            lists.nodes[at] = left;
-        }
-        drop(held);
-        // What is to be replaced stays where it is, and is laid over its replacement at the end.
-        let at = if is_replaced { new.or(own) } else { own.or(new) };
-        match (merged, at) {
-            (Some(Value::Map(mut map)), Some(at)) if !map.is_empty() => {
-                for (key, text) in lists.keys.iter().zip(texts).filter(|(_, text)| !text.is_empty()) {
-                    map.get_or_insert_with(key, || Value::string(text.clone()));
+        let nodes = &merge.nodes;
+        let first = |list: NodeId| keys.first(nodes, nodes.items(list), texts);
+        let (own_first, new_first) = (first(own), new.and_then(first));
+        merge.budget.work(nodes.len(own) + new.map_or(0, |new| nodes.len(new)))?;
+        let merged = merge.walk(own_first, new_first, &Field { merge_keys: None, of })?;
+        match merged.filter(|id| !merge.nodes.is_empty_map(*id)) {
+            Some(id) => {
+                for (key, text) in keys.0.iter().zip(texts).filter(|(_, text)| !text.is_empty()) {
+                    merge.nodes.set_missing(id, key, text)?;
                 }
-                lists.nodes[at] = Value::Map(map);
-                lists.set(&mut out, texts, Some(at))?;
+                keys.set(&merge.nodes, &mut out, texts, Some(id))?;
             }
-            _ => lists.set(&mut target, texts, None)?,
+            None => {
+                let mut left = merge.nodes.items(own).to_vec();
+                keys.set(&merge.nodes, &mut left, texts, None)?;
+                merge.nodes.set_items(own, left);
+            }
         }
     }
-    for at in &target {
-        lists.lay_over(&mut out, *at)?;
+    // What is to be replaced is still there, and is laid over its replacement.
+    for id in merge.nodes.items(own) {
+        keys.lay_over(&merge.nodes, &mut out, *id)?;
     }
-    if place.keep_patch {
-        let left = if place.shared { target } else { new_items };
-        *patch = left.into_iter().map(|at| lists.nodes[at].clone()).collect();
-    }
-    lists.give(out, place.budget)
+    merge.found_again -= 1;
+    Ok(out)
 }
 
-impl Lists<'_> {
+impl Keys<'_> {
     /// The texts to look for, those of each element once. Keys that no element has are left out, here and of the lists'.
-    fn wanted<'a>(&mut self, elements: impl Iterator<Item = &'a usize>) -> Vec<Texts> {
+    fn wanted<'a>(&mut self, nodes: &Nodes<'_>, elements: impl Iterator<Item = &'a NodeId>) -> Vec<Texts> {
         let mut wanted: Vec<Texts> = Vec::new();
-        for at in elements {
-            let texts = self.listed(*at);
+        for id in elements {
+            let texts = self.listed(nodes, *id);
             if !wanted.contains(&texts) {
                 wanted.push(texts);
             }
         }
-        if self.keys.len() > 1 {
+        if self.0.len() > 1 {
             unify(&mut wanted);
         }
         let is_used = |k: &usize| wanted.iter().any(|texts| !texts[*k].is_empty());
-        let used: Vec<usize> = (0..self.keys.len()).filter(is_used).collect();
+        let used: Vec<usize> = (0..self.0.len()).filter(is_used).collect();
         if used.is_empty() {
             return wanted;
         }
-        self.keys = used.iter().map(|k| self.keys[*k]).collect();
+        self.0 = used.iter().map(|k| self.0[*k]).collect();
         wanted.into_iter().map(|texts| used.iter().map(|k| texts[*k].clone()).collect()).collect()
     }
 
-    fn size(&self, at: Option<usize>) -> Size {
-        at.map_or_else(Size::default, |at| Size::of(&self.nodes[at]))
-    }
-
-    fn take(&mut self, at: usize) -> Value {
-        std::mem::replace(&mut self.nodes[at], Value::Null(NullForm::Empty))
-    }
-
-    fn is_replacing(&self, at: usize) -> bool {
-        let directive = self.nodes[at].as_map().and_then(|map| map.get(DIRECTIVE));
-        directive.and_then(Value::as_str) == Some("replace")
-    }
-
     /// Puts an element of the object into the result, in the place of what has its texts.
-    fn lay_over(&self, out: &mut Vec<usize>, at: usize) -> Result<(), String> {
-        let texts = self.texts(at)?;
+    fn lay_over(&self, nodes: &Nodes<'_>, out: &mut Vec<NodeId>, id: NodeId) -> Result<(), String> {
+        let texts = self.texts(nodes, id)?;
         // Each key that is looked for in vain adds the element once.
-        out.extend((texts.len()..self.keys.len()).map(|_| at));
-        if self.keys.len() > 1 {
-            self.set(out, &texts, None)?;
+        out.extend((texts.len()..self.0.len()).map(|_| id));
+        if self.0.len() > 1 {
+            self.set(nodes, out, &texts, None)?;
         }
-        self.set(out, &texts, Some(at))
-    }
-
-    /// The elements at these places. One can come several times, and each time more counts.
-    fn give(mut self, out: Vec<usize>, budget: &Budget) -> Result<Vec<Value>, String> {
-        let mut left: HashMap<usize, usize> = HashMap::new();
-        for at in &out {
-            *left.entry(*at).or_default() += 1;
-        }
-        let mut items = Vec::with_capacity(out.len());
-        for at in out {
-            let left = left.entry(at).or_default();
-            *left -= 1;
-            if *left == 0 {
-                items.push(self.take(at));
-            } else {
-                budget.put(Size::of(&self.nodes[at]), 0)?;
-                items.push(self.nodes[at].clone());
-            }
-        }
-        Ok(items)
+        self.set(nodes, out, &texts, Some(id))
     }
 
     /// What kustomize counts an element by: empty for a key that it lacks, or that has no text.
-    fn listed(&self, at: usize) -> Texts {
-        let text = |key: &&str| match self.nodes[at].as_map()?.get(key)? {
+    fn listed(&self, nodes: &Nodes<'_>, id: NodeId) -> Texts {
+        let text = |key: &&str| match nodes.field(id, key)? {
             Value::Null(_) => None,
             value => value.scalar_text(),
         };
-        self.keys.iter().map(|key| text(key).unwrap_or_else(|| "".into())).collect()
+        self.0.iter().map(|key| text(key).unwrap_or_default()).collect()
     }
 
     /// The texts of the keys that an element has.
-    fn texts(&self, at: usize) -> Result<Texts, String> {
-        match &self.nodes[at] {
-            Value::Map(map) => Ok(self.keys.iter().filter_map(|key| map.get(key)).map(text).collect()),
-            Value::Null(_) => Ok(Vec::new()),
-            other => Err(self.misfit(other)),
+    fn texts(&self, nodes: &Nodes<'_>, id: NodeId) -> Result<Texts, String> {
+        match nodes.kind(id) {
+            Kind::Map => Ok(self.0.iter().filter_map(|key| nodes.field(id, key)).map(text).collect()),
+            Kind::Null => Ok(Vec::new()),
+            Kind::Scalar | Kind::List => Err(self.misfit(nodes, id)),
         }
     }
 
-    fn misfit(&self, element: &Value) -> String {
-        let keys = self.keys.join(" and ");
-        format!(
-            "an element of a list that is merged by {keys} must be a mapping, not {}",
-            element.type_name()
-        )
+    fn misfit(&self, nodes: &Nodes<'_>, id: NodeId) -> String {
+        let (keys, found) = (self.0.join(" and "), nodes.type_name(id));
+        format!("an element of a list that is merged by {keys} must be a mapping, not {found}")
     }
 
     /// The first element that has these texts; an empty one does not count, unless all are empty.
-    fn first(&self, list: &[usize], texts: &[Str]) -> Option<usize> {
+    fn first(&self, nodes: &Nodes<'_>, list: &[NodeId], texts: &[Str]) -> Option<NodeId> {
         let all_count = texts.iter().all(|text| text.is_empty());
-        let fits = |at: &&usize| {
-            let map = self.nodes[**at].as_map();
-            map.is_some_and(|map| {
-                let mut pairs =
-                    self.keys.iter().zip(texts).filter(|(_, wanted)| all_count || !wanted.is_empty());
-                pairs.all(|(key, wanted)| map.get(key).is_some_and(|value| text(value) == *wanted))
-            })
+        let fits = |id: &&NodeId| {
+            let mut pairs = self.0.iter().zip(texts).filter(|(_, wanted)| all_count || !wanted.is_empty());
+            nodes.kind(**id) == Kind::Map
+                && pairs
+                    .all(|(key, wanted)| nodes.field(**id, key).is_some_and(|value| text(value) == *wanted))
         };
         list.iter().find(fits).copied()
     }
 
     /// Takes the elements with these texts out, and puts one in their place, or at the end. An empty text stands for any;
     /// fewer texts than keys leave the other keys open, and without any text no element is kept.
-    fn set(&self, list: &mut Vec<usize>, texts: &[Str], element: Option<usize>) -> Result<(), String> {
+    fn set(
+        &self,
+        nodes: &Nodes<'_>,
+        list: &mut Vec<NodeId>,
+        texts: &[Str],
+        element: Option<NodeId>,
+    ) -> Result<(), String> {
         if texts.is_empty() {
             // To put a null there is to take it out.
-            *list = element.into_iter().filter(|at| !self.nodes[*at].is_null()).collect();
+            *list = element.into_iter().filter(|id| !nodes.is_null(*id)).collect();
             return Ok(());
         }
         let mut found = false;
         let mut kept = Vec::with_capacity(list.len() + 1);
-        for at in list.iter().copied() {
-            let map = match &self.nodes[at] {
+        for id in list.iter().copied() {
+            match nodes.kind(id) {
                 // Elements with nothing in them go whenever kustomize looks for one.
-                Value::Null(_) => continue,
-                Value::Map(map) if map.is_empty() => continue,
-                Value::Map(map) => map,
+                Kind::Null => continue,
+                Kind::Map if nodes.is_empty_map(id) => continue,
+                Kind::Map => {}
                 // It has no text that could fit.
-                _ if texts.first().is_some_and(|text| !text.is_empty()) => {
-                    kept.push(at);
+                Kind::Scalar | Kind::List if texts.first().is_some_and(|text| !text.is_empty()) => {
+                    kept.push(id);
                     continue;
                 }
-                other => return Err(self.misfit(other)),
-            };
+                Kind::Scalar | Kind::List => return Err(self.misfit(nodes, id)),
+            }
             let has = |(key, wanted): (&&str, &Str)| {
-                map.get(key).is_some_and(|value| wanted.is_empty() || text(value) == *wanted)
+                nodes.field(id, key).is_some_and(|value| wanted.is_empty() || text(value) == *wanted)
             };
-            if self.keys.iter().zip(texts).all(has) {
+            if self.0.iter().zip(texts).all(has) {
                 found = true;
                 kept.extend(element);
             } else {
-                kept.push(at);
+                kept.push(id);
             }
         }
         if !found {
@@ -234,7 +176,7 @@ impl Lists<'_> {
 
 /// The text of a value; a list or mapping has an empty one.
 fn text(value: &Value) -> Str {
-    value.scalar_text().unwrap_or_else(|| "".into())
+    value.scalar_text().unwrap_or_default()
 }
 
 /// Two elements that agree where both have a key, and in one at least, are taken for one.

@@ -1,40 +1,23 @@
 //! Where a value of a patch comes to stand, and what becomes of it there.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use crate::budget::Budget;
 use crate::schema::{Field, Type};
-use crate::value::{List, Map, NullForm, Str, Text, TextStyle, Value};
-use crate::yaml::{self, Hint, KeyAgain};
-
-/// Where a value stands.
-#[derive(Clone, Copy)]
-pub(super) struct At<'h> {
-    /// In brackets?
-    pub(super) brackets: bool,
-    /// The object had nothing here and got what the patch has: from there on the two are one.
-    pub(super) shared: bool,
-    /// Another element of the object may get the same patch: what kustomize would leave of it must be left.
-    pub(super) keep_patch: bool,
-    pub(super) hints: &'h Hints<'h>,
-    pub(super) budget: &'h Budget,
-}
-
-impl At<'_> {
-    /// A value of the patch as a part of the result.
-    pub(super) fn take(&self, patch: &mut Value) -> Value {
-        if self.keep_patch { patch.clone() } else { std::mem::replace(patch, Value::Null(NullForm::Empty)) }
-    }
-}
+use crate::value::{Map, Str, Text, TextStyle, Value};
+use crate::yaml::{self, Hint, KeyNotes};
 
 /// What comments say of fields, by the places of their keys.
 pub(in crate::transform) struct Hints<'h> {
     of: HashMap<*const str, Said<'h>>,
     /// Those on keys of mappings that a patch put where the object had nothing: they stay with the object.
     stay: RefCell<Vec<Hint>>,
-    /// Values of keys of the patch that stand several times in a mapping.
+    /// Values of keys that stand several times in a mapping, after the first.
     again: HashMap<*const str, &'h [Value]>,
+    /// Texts of numbers and times that have a tag and quotes.
+    quoted: HashSet<*const str>,
+    /// Some booleans have both.
+    quoted_bools: bool,
 }
 
 /// Schemas that comments give for one field.
@@ -55,13 +38,33 @@ impl<'h> Hints<'h> {
                 said.on_key = Some(hint);
             }
         }
-        Self { of: all, stay: RefCell::default(), again: HashMap::new() }
+        Self {
+            of: all,
+            stay: RefCell::default(),
+            again: HashMap::new(),
+            quoted: HashSet::new(),
+            quoted_bools: false,
+        }
     }
 
-    /// With the keys that stand several times in a mapping of the patch.
-    pub(in crate::transform) fn with_keys_again(mut self, again: impl Iterator<Item = &'h KeyAgain>) -> Self {
-        self.again.extend(again.map(|again| (Str::as_ptr(&again.key), &*again.later)));
+    /// With what is to be known of values of the object and the patch.
+    pub(in crate::transform) fn with_values(mut self, all: impl Iterator<Item = &'h KeyNotes>) -> Self {
+        for notes in all {
+            self.again.extend(notes.again.iter().map(|again| (Str::as_ptr(&again.key), &*again.later)));
+            self.quoted.extend(notes.quoted.iter().map(Str::as_ptr));
+            self.quoted_bools |= notes.quoted_bools;
+        }
         self
+    }
+
+    /// Do any keys stand several times?
+    pub(super) fn any_again(&self) -> bool {
+        !self.again.is_empty()
+    }
+
+    /// Is it a key that stood several times in its mapping?
+    pub(super) fn is_again(&self, key: &Str) -> bool {
+        self.any_again() && self.again.contains_key(&Str::as_ptr(key))
     }
 
     /// The values of a key after its first one.
@@ -73,7 +76,7 @@ impl<'h> Hints<'h> {
     }
 
     pub(in crate::transform) fn len(&self) -> usize {
-        self.of.len() + self.again.len()
+        self.of.len() + self.again.len() + self.quoted.len()
     }
 
     fn of(&self, key: Option<&Str>) -> Said<'h> {
@@ -81,6 +84,40 @@ impl<'h> Hints<'h> {
             return Said::default();
         }
         key.and_then(|key| self.of.get(&Str::as_ptr(key))).copied().unwrap_or_default()
+    }
+
+    /// A scalar without its tag. What is written without quotes is what it looks like from there on, and what has quotes is a
+    /// text.
+    pub(super) fn untag(&self, value: &mut Value) -> Result<(), String> {
+        match value {
+            Value::String(text) if text.style() == TextStyle::Tagged => {
+                *text = text.with_style(TextStyle::Untagged);
+            }
+            Value::String(text)
+                if text.style() == TextStyle::TaggedQuoted || self.is_quoted(text.as_shared()) =>
+            {
+                *text = text.with_style(TextStyle::Quoted);
+            }
+            Value::Number(number) if self.is_quoted(&number.text) => {
+                *value = Value::String(Text::new(number.text.clone(), TextStyle::Quoted));
+            }
+            Value::Bool(_) if self.quoted_bools => {
+                return Err("a boolean stands in a list that is merged as a set, and some have quotes and the tag !!bool, which \
+                            kustomize makes texts of; write it without the tag"
+                    .into());
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn is_quoted(&self, text: &Str) -> bool {
+        !self.quoted.is_empty() && self.quoted.contains(&Str::as_ptr(text))
+    }
+
+    /// The same key without what a comment says of it.
+    pub(super) fn bare(&self, key: &Str) -> Str {
+        if self.of(Some(key)).on_key.is_some() { Str::from(&**key) } else { key.clone() }
     }
 
     /// Notes that what a comment says of this key, if one does, stays with the object.
@@ -111,12 +148,12 @@ impl<'h> Hints<'h> {
 }
 
 /// A field that only one side has is set to its own value. kustomize then puts a text in quotes that was none in YAML 1.1.
-pub(super) fn set_alone(value: Value) -> Value {
-    match value {
-        Value::String(text) if text.style() == TextStyle::Plain && yaml::is_other_in_1_1(&text) => {
-            Value::String(text.with_style(TextStyle::Quoted))
-        }
-        value => value,
+pub(super) fn set_alone(value: &mut Value) {
+    if let Value::String(text) = value
+        && text.style() == TextStyle::Plain
+        && yaml::is_other_in_1_1(text)
+    {
+        *text = text.with_style(TextStyle::Quoted);
     }
 }
 
@@ -128,22 +165,6 @@ pub(super) fn fit(mut value: Value, brackets: bool) -> Value {
         value.take_out_of_brackets();
     }
     value
-}
-
-/// A list of a patch takes the brackets of what it replaces, or the lack of them.
-pub(super) fn in_brackets_of(target: Option<&Value>, mut patch: List, brackets: bool) -> List {
-    let had = patch.brackets();
-    match target {
-        Some(Value::List(target)) if !target.is_empty() => patch.set_brackets(target.brackets()),
-        None | Some(Value::List(_)) => {}
-        Some(_) => patch.set_brackets(false),
-    }
-    if brackets || patch.brackets() {
-        patch.iter_mut().for_each(Value::put_in_brackets);
-    } else if had {
-        patch.iter_mut().for_each(Value::take_out_of_brackets);
-    }
-    patch
 }
 
 /// A scalar of a patch takes the style of what it replaces. So a number in quotes is a text.

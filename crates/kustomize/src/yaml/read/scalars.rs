@@ -52,10 +52,32 @@ impl Reader<'_, '_> {
             Some(tag) => match tag.strip_prefix(CORE) {
                 None | Some("str") => as_text(),
                 Some("binary") => self.binary(text),
-                Some(tag @ ("null" | "int" | "bool" | "timestamp" | "float")) => self.tagged(text, tag),
+                Some(tag @ ("null" | "int" | "bool" | "timestamp" | "float")) => {
+                    let value = self.tagged(text, tag)?;
+                    if written != ScalarStyle::Plain && self.dialect != Dialect::Kustomization {
+                        self.note_quoted(&value)?;
+                    }
+                    Ok(value)
+                }
                 Some(_) => as_text(),
             },
         }
+    }
+
+    /// Notes that a number, a time or a boolean has quotes besides its tag.
+    fn note_quoted(&mut self, value: &Value) -> Result<(), ReadError> {
+        let text = match value {
+            Value::Number(number) => &number.text,
+            Value::String(text) => text.as_shared(),
+            Value::Bool(_) => {
+                self.notes.quoted_bools = true;
+                return Ok(());
+            }
+            Value::Null(_) | Value::List(_) | Value::Map(_) => return Ok(()),
+        };
+        self.count(|tally| tally.odd_key(0))?;
+        self.notes.quoted.push(text.clone());
+        Ok(())
     }
 
     /// A scalar whose tag names the type that it must have.

@@ -2,6 +2,7 @@
 
 mod kustomizations;
 pub(crate) mod lists;
+pub(crate) mod nodes;
 mod values;
 
 use std::fmt::Write as _;
