@@ -103,8 +103,8 @@ async fn what_fails_on_a_cluster_and_that_it_is_over_is_told() -> Result<()> {
 async fn closed(sink: &Sink, id: &Value) -> Result<(Duration, String)> {
     let (began, mut message) = (Instant::now(), String::new());
     eventually("the incident is closed", PATIENCE, || {
-        let of_it = sink.got().into_iter().map(|(_, event)| event);
-        let last = of_it.filter(|event| event["incident"]["id"] == *id).last().unwrap_or_default();
+        let mut of_it = sink.got().into_iter().map(|(_, event)| event);
+        let last = of_it.rfind(|event| event["incident"]["id"] == *id).unwrap_or_default();
         message = last["message"].as_str().unwrap_or_default().to_owned();
         async move {
             ensure!(last["incident"]["stage"] == "resolved", "{last}");
