@@ -48,7 +48,7 @@ impl Tangles {
     }
 }
 
-/// Does the way lead through keys that are the first of their name? The others are no part of the value.
+/// Whether the way leads through keys that are the first of their name. The others are not in the value.
 fn is_first(place: &Place) -> bool {
     place.iter().all(|part| !matches!(part, Part::Key(_, 1..)))
 }
