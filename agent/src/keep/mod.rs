@@ -1,13 +1,13 @@
 //! What this agent needs to go on without its hub when it is started again: what it carried out last for each applier, and the builds of
 //! that, in Secrets of its own namespace.
 //!
-//! A dispatch is kept once its result was told. Before another one of its applier writes anything, it is withdrawn (`ledger.rs`): so nothing
+//! A dispatch is kept once its result was told. Before another one of its applier writes anything, it is withdrawn (`withdrawn.rs`): so nothing
 //! older is ever applied over something newer, whenever the agent ends in between. Of what holds values that the hub gave, or decrypted,
 //! only how its objects stood is kept: what differs is noticed then, and not corrected.
 
-mod ledger;
 mod record;
 mod slots;
+mod withdrawn;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,19 +15,20 @@ use std::time::Duration;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use roadstead_apply::HashKey;
 use roadstead_model::{ApplierUid, Attempt, Digest, DispatchKey, HubEpoch, chain};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::home::{Home, failed};
 use crate::tend::Watched;
 use crate::until::until;
-use ledger::Ledger;
 pub(crate) use record::{Content, Packed, Record, Values, may_be_kept};
 use slots::{Changes, PartKey, SLOTS, Slots};
+use withdrawn::Withdrawn;
 
 /// The Secrets' names begin so; a number follows.
 const NAME: &str = "roadstead-agent-kept-";
@@ -82,10 +83,10 @@ struct State {
     is_forgotten: bool,
     pending: BTreeMap<usize, BTreeMap<PartKey, Option<Vec<u8>>>>,
     /// What was taken back, though it may be in the Secrets still.
-    ledger: Ledger,
-    /// Who waits until the ledger is written.
+    withdrawn: Withdrawn,
+    /// Who waits until that is written.
     waiting: Vec<Waiting>,
-    /// Who waits until all that is pending is written, since the ledger has no room.
+    /// Who waits until all that is pending is written, since there is no room for another mark.
     waiting_for_all: Vec<Waiting>,
     /// Of which appliers something is being taken back right now.
     in_flight: BTreeSet<ApplierUid>,
@@ -184,7 +185,7 @@ impl Keep {
             state.change(changes);
             state.due.get_or_insert_with(|| Instant::now() + PAUSE);
             let (tell, answer) = oneshot::channel();
-            if state.ledger.take_back(applier, key.fence()) {
+            if state.withdrawn.take_back(applier, key.fence()) {
                 state.waiting.push(tell);
             } else {
                 state.waiting_for_all.push(tell);
@@ -290,10 +291,10 @@ impl Keep {
                 }
             };
             for (key, value) in found {
-                if slot == ledger::SLOT && self.state().ledger.found(&key, &value.0) {
+                let Some(key) = PartKey::parse(&key) else { continue };
+                if slot == withdrawn::SLOT && self.state().withdrawn.found(key, &value.0) {
                     continue;
                 }
-                let Some(key) = PartKey::parse(&key) else { continue };
                 self.state().slots.found(slot, key, value.0.len());
                 counts.insert((key.applier, key.fence), key.count);
                 parts.entry((key.applier, key.fence)).or_default().insert(key.index, value.0);
@@ -308,7 +309,8 @@ impl Keep {
             // Footprints by another key tell nothing.
             let is_ours =
                 |content: &Content| !matches!(content, Content::Watched { mark, .. } if *mark != self.mark);
-            let record = record.filter(|record| is_ours(&record.content));
+            let counts = self.state().withdrawn.counts(applier, fence);
+            let record = record.filter(|record| counts && is_ours(&record.content));
             // They are in order: a newer one takes the place of an older.
             let record = record.filter(|record| {
                 owned += record.inventory.len();
@@ -321,9 +323,7 @@ impl Keep {
         }
         let mut state = self.state();
         // A hub may have been heard already.
-        records.retain(|applier, record| {
-            !state.forgets(*applier) && state.ledger.counts(*applier, record.key.fence())
-        });
+        records.retain(|applier, _| !state.forgets(*applier));
         for applier in state.slots.appliers() {
             match records.get(&applier) {
                 Some(record) => {
@@ -348,7 +348,7 @@ impl Keep {
     pub(crate) async fn write(&self) {
         let Some(home) = &self.home else { return std::future::pending().await };
         loop {
-            self.flush_ledger(home).await;
+            self.flush_awaited_marks(home).await;
             let due = {
                 let state = self.state();
                 if state.waiting_for_all.is_empty() { state.due } else { Some(Instant::now()) }
@@ -364,23 +364,32 @@ impl Keep {
         }
     }
 
-    /// Writes the ledger, where somebody waits for it.
-    async fn flush_ledger(&self, home: &Home) {
-        let (taken, waiting) = {
+    /// Writes what was taken back, where somebody waits for that.
+    async fn flush_awaited_marks(&self, home: &Home) {
+        let is_awaited = !self.state().waiting.is_empty();
+        if is_awaited {
+            self.flush_marks(home).await;
+        }
+    }
+
+    /// Writes what was taken back, and what need not be marked any more.
+    async fn flush_marks(&self, home: &Home) {
+        let (marks, waiting) = {
             let mut state = self.state();
-            if state.waiting.is_empty() {
-                return;
-            }
-            (state.ledger.take(), std::mem::take(&mut state.waiting))
+            (state.withdrawn.take(), std::mem::take(&mut state.waiting))
         };
-        let values = ledger::values(ledger::lines(&taken));
-        let failed = match tokio::time::timeout(PATIENCE, home.keep_in_secret(ledger::SLOT, values)).await {
+        if marks.is_empty() {
+            return answer(waiting, None);
+        }
+        let changes = marks.iter().map(|(key, is_there)| (key.text(), is_there.then_some(&[][..]))).collect();
+        let written = home.keep_in_secret(withdrawn::SLOT, &changes);
+        let failed = match tokio::time::timeout(PATIENCE, written).await {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(self.not_kept(&error)),
             Err(_) => Some(NO_ANSWER.to_owned()),
         };
         if failed.is_some() {
-            self.state().ledger.give_back(taken);
+            self.state().withdrawn.give_back(marks);
         }
         answer(waiting, failed.filter(|_| !self.state().is_off).as_deref());
     }
@@ -395,7 +404,7 @@ impl Keep {
         why
     }
 
-    /// Writes all that is pending; whoever waits for the ledger comes first after each Secret.
+    /// Writes all that is pending. Whoever waits for a mark waits for no more than the Secret that is being written.
     async fn flush(&self, home: &Home) {
         let (pending, waiting) = {
             let mut state = self.state();
@@ -403,19 +412,17 @@ impl Keep {
             state.in_flight = taken_back(&state.pending);
             (std::mem::take(&mut state.pending), std::mem::take(&mut state.waiting_for_all))
         };
-        let mut failed = None;
+        let (mut failed, mut all_written) = (None, true);
         for (slot, changes) in pending {
-            self.flush_ledger(home).await;
-            let values = changes.iter().map(|(key, value)| {
-                let value = value.as_ref().map_or(Value::Null, |value| json!(ByteString(value.clone())));
-                (key.text(), value)
-            });
-            let written = home.keep_in_secret(slot, values.collect());
-            let why = match tokio::time::timeout(PATIENCE, written).await {
+            self.flush_awaited_marks(home).await;
+            let texts = changes.iter().map(|(key, value)| (key.text(), value.as_deref())).collect();
+            let written = tokio::time::timeout(PATIENCE, home.keep_in_secret(slot, &texts)).await;
+            let why = match written {
                 Ok(Ok(())) => continue,
                 Ok(Err(error)) => self.not_kept(&error),
                 Err(_) => NO_ANSWER.to_owned(),
             };
+            all_written = false;
             let mut state = self.state();
             if state.is_off {
                 continue;
@@ -431,17 +438,21 @@ impl Keep {
         {
             let mut state = self.state();
             state.in_flight.clear();
-            let State { ledger, pending, .. } = &mut *state;
-            let leaving = taken_back(pending);
-            ledger.settle(|applier| leaving.contains(&applier));
+            // What was to go may be there still.
+            if all_written {
+                let State { withdrawn, pending, .. } = &mut *state;
+                let leaving = taken_back(pending);
+                withdrawn.settle(|applier| leaving.contains(&applier));
+            }
         }
+        self.flush_marks(home).await;
         answer(waiting, failed.as_deref());
     }
 
     /// Writes what is pending, before the agent ends.
     pub(crate) async fn finish(&self) {
         if let Some(home) = &self.home {
-            self.flush_ledger(home).await;
+            self.flush_awaited_marks(home).await;
             self.flush(home).await;
         }
     }
@@ -465,14 +476,16 @@ impl Home {
             .unwrap_or_default())
     }
 
-    /// Changes values of one of the Secrets (null: they go), which is made where it is not there.
+    /// Changes values of one of the Secrets (`None`: they go), which is made where it is not there.
     async fn keep_in_secret(
         &self,
         slot: usize,
-        values: serde_json::Map<String, Value>,
+        changes: &BTreeMap<String, Option<&[u8]>>,
     ) -> Result<(), crate::home::HomeError> {
         let name = format!("{NAME}{slot}");
-        let patch = json!({ "data": values });
+        let bytes = |value: &[u8]| ByteString(value.to_vec());
+        let values = changes.iter().map(|(key, value)| (key.clone(), json!(value.map(bytes))));
+        let patch = json!({ "data": values.collect::<serde_json::Map<_, _>>() });
         let patched = self.kept_secrets().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
         match patched {
             Err(kube::Error::Api(status)) if status.code == 404 => {}
@@ -482,18 +495,15 @@ impl Home {
                     .map_err(failed(format!("write Secret {}/{name}", self.namespace())));
             }
         }
-        let Value::Object(mut data) = patch["data"].clone() else { return Ok(()) };
-        data.retain(|_, value| !value.is_null());
+        let data: BTreeMap<String, ByteString> =
+            changes.iter().filter_map(|(key, value)| Some((key.clone(), bytes((*value)?)))).collect();
         if data.is_empty() {
             return Ok(());
         }
-        let secret = json!({ "metadata": { "name": name }, "type": TYPE, "data": data });
-        let what = failed(format!("create Secret {}/{name}", self.namespace()));
-        let created = match serde_json::from_value::<Secret>(secret) {
-            Ok(secret) => self.kept_secrets().create(&PostParams::default(), &secret).await,
-            Err(error) => Err(kube::Error::SerdeError(error)),
-        };
-        created.map(drop).map_err(what)
+        let metadata = ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() };
+        let secret = Secret { metadata, data: Some(data), type_: Some(TYPE.to_owned()), ..Secret::default() };
+        let created = self.kept_secrets().create(&PostParams::default(), &secret).await;
+        created.map(drop).map_err(failed(format!("create Secret {}/{name}", self.namespace())))
     }
 }
 

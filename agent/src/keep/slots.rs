@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use roadstead_model::{ApplierUid, Attempt, HubEpoch};
 
-use super::ledger;
+use super::withdrawn;
 
 /// How many Secrets there are: their names stand in the agent's Role.
 pub(super) const SLOTS: usize = 16;
@@ -96,11 +96,11 @@ impl Slots {
     }
 
     /// The slot for so many more bytes: the fullest that they do not fill, and the emptiest where they fill all. None of them is the
-    /// [ledger's](ledger::SLOT), where an agent of an earlier version may have put something.
+    /// [that of the marks](withdrawn::SLOT), where an agent of an earlier version may have put something.
     fn slot_for(&self, bytes: usize) -> usize {
         let fits = |slot: &usize| self.used[*slot] + bytes <= FILLED;
-        let fullest = (0..ledger::SLOT).rev().filter(fits).max_by_key(|slot| self.used[*slot]);
-        fullest.or_else(|| (0..ledger::SLOT).min_by_key(|slot| self.used[*slot])).unwrap_or_default()
+        let fullest = (0..withdrawn::SLOT).rev().filter(fits).max_by_key(|slot| self.used[*slot]);
+        fullest.or_else(|| (0..withdrawn::SLOT).min_by_key(|slot| self.used[*slot])).unwrap_or_default()
     }
 
     /// Puts what is kept of an applier where there is room; none, and nothing of it is there any more, where there is not
@@ -139,7 +139,7 @@ mod tests {
     use roadstead_model::{ApplierUid, Attempt, HubEpoch};
     use uuid::Uuid;
 
-    use super::{Changes, PART_BYTES, PartKey, SLOT_BYTES, SLOTS, Slots, ledger};
+    use super::{Changes, PART_BYTES, PartKey, SLOT_BYTES, SLOTS, Slots, withdrawn};
 
     fn applier(number: u128) -> ApplierUid {
         ApplierUid(Uuid::from_u128(number))
@@ -174,7 +174,7 @@ mod tests {
         }
         for (slot, values) in &stored {
             let bytes: usize = values.values().map(Vec::len).sum();
-            assert!(*slot < ledger::SLOT && bytes <= SLOT_BYTES, "{slot}: {bytes}");
+            assert!(*slot < withdrawn::SLOT && bytes <= SLOT_BYTES, "{slot}: {bytes}");
             for key in values.keys().map(|key| PartKey::parse(key).expect("a key")) {
                 assert_eq!(key.fence, fence(2));
             }
@@ -204,8 +204,8 @@ mod tests {
         for number in 40..2_000 {
             write(&mut stored, slots.put(applier(number), fence(1), &[b'x'; 1024]).0);
         }
-        let [kept @ .., ledger] = slots.used;
-        assert_eq!(ledger, 0, "the ledger's");
+        let [kept @ .., marks] = slots.used;
+        assert_eq!(marks, 0, "that of the marks");
         let (least, most) = (kept.iter().min(), kept.iter().max());
         assert!(most.zip(least).is_some_and(|(most, least)| most - least < 2_048), "{:?}", slots.used);
     }
