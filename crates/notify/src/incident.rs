@@ -163,9 +163,9 @@ pub struct IncidentFacts {
     pub expires_at: String,
 }
 
-/// Why nothing more is told of an incident where it was told, although nobody said that it is over.
+/// Why an incident is no longer reported to a Provider, although nothing said that it is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Parting {
+pub enum ClosingReason {
     /// Its Alert was deleted.
     AlertDeleted,
     /// The Provider was.
@@ -174,7 +174,7 @@ pub enum Parting {
     ProviderChanged,
 }
 
-impl Parting {
+impl ClosingReason {
     /// As it is stored.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -260,16 +260,17 @@ impl Incident {
     /// The event that tells that nothing more is told of it, since the Alert may not hear of it any more.
     #[must_use]
     pub fn withdrawn(&self, now: Timestamp) -> Event {
-        let message = "No more is told about this: the Alert is no longer allowed to hear of it".to_owned();
+        let message =
+            "Reports of this incident end here: the Alert is no longer allowed to hear of it".to_owned();
         self.event(Stage::Resolved, message, now, now)
     }
 
     /// The event that tells that nothing more is told of it there. What fails may go on failing.
     #[must_use]
-    pub fn parted(&self, why: Parting, now: Timestamp) -> Event {
-        let still = if self.failing > 0 { ", which may still fail" } else { "" };
+    pub fn closed_elsewhere(&self, why: ClosingReason, now: Timestamp) -> Event {
+        let still = if self.failing > 0 { ", although the failure may go on" } else { "" };
         let first_line = self.first.message.trim().lines().next().unwrap_or_default();
-        let message = format!("No more is told about this{still}: {}.\n{first_line}", why.told());
+        let message = format!("Reports of this incident end here{still}: {}.\n{first_line}", why.told());
         self.event(Stage::Resolved, message, now, now)
     }
 
@@ -492,26 +493,28 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_no_more_is_closed_and_says_why() {
+    fn what_is_no_longer_reported_is_closed_and_says_why() {
         for (why, words) in [
-            (Parting::AlertDeleted, "the Alert was deleted"),
-            (Parting::ProviderDeleted, "the Provider was deleted"),
-            (Parting::ProviderChanged, "the Alert was given another Provider"),
+            (ClosingReason::AlertDeleted, "the Alert was deleted"),
+            (ClosingReason::ProviderDeleted, "the Provider was deleted"),
+            (ClosingReason::ProviderChanged, "the Alert was given another Provider"),
         ] {
-            assert_eq!(Parting::parse(why.as_str()), Some(why));
-            let told = incident().parted(why, at(60));
+            assert_eq!(ClosingReason::parse(why.as_str()), Some(why));
+            let told = incident().closed_elsewhere(why, at(60));
             assert_eq!(
                 told.message,
-                format!("No more is told about this, which may still fail: {words}.\nit fails")
+                format!(
+                    "Reports of this incident end here, although the failure may go on: {words}.\nit fails"
+                )
             );
             let opened = incident().told(Stage::Opened, &PACE, at(60));
             assert_eq!((told.involved_object, told.metadata), (opened.involved_object, opened.metadata));
             assert!(told.severity == Level::Info && json!(told.incident)["stage"] == "resolved");
         }
         let over = Incident { failing: 0, ..incident() };
-        let told = over.parted(Parting::AlertDeleted, at(60)).message;
-        assert_eq!(told, "No more is told about this: the Alert was deleted.\nit fails");
-        assert_eq!(Parting::parse("anything else"), None);
+        let told = over.closed_elsewhere(ClosingReason::AlertDeleted, at(60)).message;
+        assert_eq!(told, "Reports of this incident end here: the Alert was deleted.\nit fails");
+        assert_eq!(ClosingReason::parse("anything else"), None);
     }
 
     #[test]

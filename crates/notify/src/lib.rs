@@ -23,7 +23,7 @@ mod together;
 pub use alert::{BadPattern, Labels, Listened, Selector, listens_to};
 pub use cause::Cause;
 pub use event::{Event, Involved, Level, OWN_PREFIX, QUALIFIED, STATUSES_AND_COMMENTS};
-pub use incident::{Incident, IncidentFacts, Lapsed, MOST_NAMED, Pace, Parting, Stage, Step};
+pub use incident::{ClosingReason, Incident, IncidentFacts, Lapsed, MOST_NAMED, Pace, Stage, Step};
 pub use providers::{
     Next, Publication, Question, Takes, begin, heard, is_git, makes_statuses, refused, takes, thread,
 };

@@ -15,9 +15,9 @@
 
 mod app;
 mod bus;
+mod closing;
 mod cloud;
 mod counted;
-mod farewell;
 mod forward;
 mod gather;
 mod incidents;

@@ -67,7 +67,7 @@ impl Hub {
         if objects > 0 {
             tracing::warn!(
                 objects,
-                "the clock was put back: what was planned by the time that it showed is planned again from now on"
+                "the clock was set back: passes that were planned by the later time are planned again from now on"
             );
         }
         Ok(objects > 0)

@@ -384,9 +384,9 @@ impl Store {
         .map_err(StoreError::query("forget failures of objects that are gone"))?;
         // An attempt that is under way may still have to be told to be over.
         sqlx::query(
-            "DELETE FROM departed WHERE left_at < now() - interval '1 hour'
-               AND NOT EXISTS (SELECT FROM farewell WHERE departed.uid IN (farewell.alert, farewell.provider))
-               AND NOT EXISTS (SELECT FROM incident WHERE told_to = departed.uid AND ended_at IS NULL)",
+            "DELETE FROM deleted_object WHERE left_at < now() - interval '1 hour'
+               AND NOT EXISTS (SELECT FROM incident_closing WHERE deleted_object.uid IN (incident_closing.alert, incident_closing.provider))
+               AND NOT EXISTS (SELECT FROM incident WHERE told_to = deleted_object.uid AND ended_at IS NULL)",
         )
         .execute(&self.pool)
         .await

@@ -98,7 +98,7 @@ impl Store {
         sqlx::query_as(
             "SELECT count(*) AS count, coalesce(extract(epoch FROM $1::timestamptz - min(made_at)), 0)::float8 AS oldest
              FROM (SELECT made_at FROM delivery WHERE state = 'waiting'
-                   UNION ALL SELECT coalesce(since, $1) FROM farewell) AS waiting",
+                   UNION ALL SELECT coalesce(since, $1) FROM incident_closing) AS waiting",
         )
         .bind(to_sql(now))
         .fetch_one(&self.pool)

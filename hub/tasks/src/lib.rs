@@ -32,7 +32,7 @@ pub fn start(hub: &Hub, stop: &CancellationToken) -> JoinSet<()> {
     loops.controller(fetch::Sources::new(stop.clone()));
     loops.lasting("notifications", notify::sort(hub.clone(), stop.clone()));
     loops.lasting("notification counts", notify::tally(hub.clone(), stop.clone()));
-    loops.lasting("ends of incidents", notify::part(hub.clone(), stop.clone()));
+    loops.lasting("ends of incidents", notify::close(hub.clone(), stop.clone()));
     loops.lasting("remote resources", remotes::run(hub.clone(), stop.clone()));
     loops.lasting("roll-out of agents", housekeeping::roll_out(hub.clone(), stop.clone()));
     loops.lasting("heartbeat", housekeeping::heartbeat(hub.clone(), stop.clone()));

@@ -13,7 +13,7 @@ use crate::controllers::Controller;
 /// The timer under the signals.
 const LONGEST_NAP: Duration = Duration::from_secs(5);
 /// Last messages of incidents that are sent at once, each to another Provider.
-const FAREWELLS: usize = 4;
+const CLOSINGS: usize = 4;
 
 /// Says what of Providers is missing.
 pub(crate) struct Providers;
@@ -80,20 +80,20 @@ pub(crate) async fn tally(hub: Hub, stop: CancellationToken) {
 }
 
 /// Tells incidents for the last time that their Alerts tell no more, until `stop`; then waits for what is being sent.
-pub(crate) async fn part(hub: Hub, stop: CancellationToken) {
+pub(crate) async fn close(hub: Hub, stop: CancellationToken) {
     let mut under_way = JoinSet::new();
     while !stop.is_cancelled() {
         while under_way.try_join_next().is_some() {}
-        let free = FAREWELLS.saturating_sub(under_way.len());
-        let due = hub.attempt("could not look which incidents are told no more", hub.notify.farewells(free));
+        let free = CLOSINGS.saturating_sub(under_way.len());
+        let due = hub.attempt("could not look for incidents to be closed", hub.notify.closings(free));
         let due = tokio::select! {
             due = due => due.unwrap_or_default(),
             () = stop.cancelled() => break,
         };
-        for farewell in due {
+        for closing in due {
             let hub = hub.clone();
             under_way.spawn(async move {
-                let told = hub.notify.take_leave(&farewell);
+                let told = hub.notify.send_closing(&closing);
                 hub.attempt("could not note what came of the last message of an incident", told).await;
             });
         }

@@ -157,7 +157,9 @@ async fn an_incident_ends_soon_after_its_object_or_its_alert_is_deleted() -> Res
     let (took, message) = closed(&sink, &id).await?;
     println!("from the deletion of the Alert to the end of its incident: {took:?}");
     ensure!(
-        message.starts_with("No more is told about this, which may still fail: the Alert was deleted."),
+        message.starts_with(
+            "Reports of this incident end here, although the failure may go on: the Alert was deleted."
+        ),
         "{message}"
     );
     Ok(())

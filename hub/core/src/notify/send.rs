@@ -99,7 +99,7 @@ impl Notifier {
         if spec.suspend {
             return self.record(&seen, None, LONG).await;
         }
-        self.part_with_others(&seen, &spec).await?;
+        self.close_at_former_providers(&seen, &spec).await?;
         let Grouped { look_at, left_out: uncounted } = self.tell_grouped(&seen, &spec).await?;
         let kept = self.tell_gathered(&seen, &spec).await?;
         let (found, next) = match self.ready(&seen, &spec).await? {

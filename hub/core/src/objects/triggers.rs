@@ -8,9 +8,9 @@ use roadstead_api::{
     AgentRemoval, Alert, AnyApplierStatus, ChildRule, Cluster, ClusterDeletionPolicy, ClusterStatus,
     ConditionStatus, KindId, ObjectMeta, PipelineRole, ReferenceGrant, reconcile_requested,
 };
-use roadstead_hub_store::{AlertSource, Parted, RelayedSource, Store, StoreError, Stored, Tx};
+use roadstead_hub_store::{AlertSource, ClosedIncident, RelayedSource, Store, StoreError, Stored, Tx};
 use roadstead_model::{ClusterUid, Queue, Reason, ResourceUid};
-use roadstead_notify::Parting;
+use roadstead_notify::ClosingReason;
 use serde_json::Value;
 
 use crate::identity::access::{ADOPTED_BY, GIT_NAMESPACE};
@@ -129,21 +129,21 @@ pub(crate) async fn let_go_of(
 /// Where the database refuses.
 pub(crate) async fn on_removal(tx: &mut Tx, before: &Stored) -> Result<(), StoreError> {
     match before.kind {
-        KindId::Alert => part_with_alert(tx, before).await.map(drop),
-        KindId::Provider => tx.note_departed(before).await,
+        KindId::Alert => close_for_deleted_alert(tx, before).await.map(drop),
+        KindId::Provider => tx.note_deleted(before).await,
         _ => Ok(()),
     }
 }
 
 /// Has the incidents of an Alert that goes be told for the last time where they were told.
-async fn part_with_alert(tx: &mut Tx, alert: &Stored) -> Result<Vec<Parted>, StoreError> {
+async fn close_for_deleted_alert(tx: &mut Tx, alert: &Stored) -> Result<Vec<ClosedIncident>, StoreError> {
     tx.hold_incidents(alert.uid).await?;
-    let parted = tx.part(alert.uid, None, [Parting::AlertDeleted.as_str(); 2]).await?;
-    if !parted.is_empty() {
+    let closed = tx.close_elsewhere(alert.uid, None, [ClosingReason::AlertDeleted.as_str(); 2]).await?;
+    if !closed.is_empty() {
         // Their last messages are in its words.
-        tx.note_departed(alert).await?;
+        tx.note_deleted(alert).await?;
     }
-    Ok(parted)
+    Ok(closed)
 }
 
 /// Schedules what the change from `before` to `after` (either may be absent) makes worth a pass.
@@ -278,7 +278,7 @@ pub async fn on_change(
                 tx.enqueue(Queue::Alert, &[after.uid]).await?;
                 // It waits for somebody's finalizer, and tells nothing any more.
                 if let Some(at) = after.deletion_timestamp {
-                    for one in part_with_alert(tx, after).await? {
+                    for one in close_for_deleted_alert(tx, after).await? {
                         tx.end_incident(one.incident, at).await?;
                     }
                 }

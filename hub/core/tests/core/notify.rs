@@ -3,13 +3,13 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod bus;
+mod closings;
 mod clouds;
 mod ends;
 mod forward;
 mod git;
 mod incidents;
 mod jumps;
-mod partings;
 mod relayed;
 mod rollouts;
 mod selectors;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{Alerted, CANARY, alert, count, news, options, provider};
 use crate::support::kustomization;
 
-const WAITING: &str = "SELECT count(*) FROM farewell";
+const WAITING: &str = "SELECT count(*) FROM incident_closing";
 const OPEN: &str = "SELECT count(*) FROM incident WHERE ended_at IS NULL";
 
 /// A hub with an Alert that groups and tells at once, of two Kustomizations.
@@ -62,15 +62,15 @@ async fn is_well(alerted: &Alerted, name: &str) -> Result<()> {
 }
 
 /// Sends last messages of incidents as long as any are due: how many were tried.
-async fn take_leave(alerted: &Alerted) -> Result<usize> {
+async fn send_closing(alerted: &Alerted) -> Result<usize> {
     let mut tried = 0;
     loop {
-        let due = alerted.hub.notify.farewells(4).await?;
+        let due = alerted.hub.notify.closings(4).await?;
         if due.is_empty() {
             return Ok(tried);
         }
-        for farewell in due {
-            alerted.hub.notify.take_leave(&farewell).await?;
+        for closing in due {
+            alerted.hub.notify.send_closing(&closing).await?;
             tried += 1;
         }
     }
@@ -89,7 +89,7 @@ async fn an_alert_that_is_deleted_closes_what_it_opened() -> Result<()> {
         let opened = last(&alerted).await?.1;
         alerted.site.delete(KindId::Alert, "apps", "alert").await?;
         ensure!(count(&alerted.site, OPEN).await? == 0 && count(&alerted.site, WAITING).await? == 1);
-        ensure!(take_leave(&alerted).await? == 1);
+        ensure!(send_closing(&alerted).await? == 1);
         let got = alerted.sink.got();
         let closed = &got[1].1;
         let told = match type_ {
@@ -108,11 +108,11 @@ async fn an_alert_that_is_deleted_closes_what_it_opened() -> Result<()> {
                 closed[0]["annotations"]["message"].clone()
             }
         };
-        let why = "No more is told about this, which may still fail: the Alert was deleted.\nit fails";
+        let why = "Reports of this incident end here, although the failure may go on: the Alert was deleted.\nit fails";
         ensure!(told == why, "{told}");
         // Once.
         let sent = got.len();
-        ensure!(take_leave(&alerted).await? == 0 && count(&alerted.site, WAITING).await? == 0);
+        ensure!(send_closing(&alerted).await? == 0 && count(&alerted.site, WAITING).await? == 0);
         ensure!(alerted.sink.got().len() == sent);
     }
     Ok(())
@@ -133,14 +133,14 @@ async fn a_last_message_has_the_words_of_the_alert_and_is_of_its_thread() -> Res
     let uid = alerted.site.stored(KindId::Provider, "apps", "chat").await?.uid;
     alerted.site.store.keep_incident_thread(id.parse()?, &format!("{uid} room 1.2")).await?;
     alerted.site.delete(KindId::Alert, "apps", "alert").await?;
-    let due = alerted.hub.notify.farewells(1).await?;
+    let due = alerted.hub.notify.closings(1).await?;
     ensure!(due.len() == 1 && due[0].thread.as_deref() == Some(format!("{uid} room 1.2").as_str()));
-    alerted.hub.notify.take_leave(&due[0]).await?;
+    alerted.hub.notify.send_closing(&due[0]).await?;
     let closed = last(&alerted).await?.1;
     ensure!(closed["metadata"] == opened["metadata"] && closed["metadata"]["team"] == "blue", "{closed}");
     ensure!(closed["incident"]["id"] == id && closed["incident"]["stage"] == "resolved", "{closed}");
     let message = closed["message"].as_str().unwrap_or_default();
-    ensure!(message.starts_with("[none] No more is told about this"), "{message}");
+    ensure!(message.starts_with("[none] Reports of this incident end here"), "{message}");
     Ok(())
 }
 
@@ -154,17 +154,17 @@ async fn a_last_message_is_tried_again_and_given_up_and_one_at_most_is_doubled()
     alerted.sink.answers_always(Answer::Http(503, "", ""));
     alerted.site.delete(KindId::Alert, "apps", "alert").await?;
     // The second one waits with the first, which its service did not take.
-    ensure!(take_leave(&alerted).await? == 1 && count(&alerted.site, WAITING).await? == 2);
+    ensure!(send_closing(&alerted).await? == 1 && count(&alerted.site, WAITING).await? == 2);
     let told = "SELECT count(*) FROM delivery_count JOIN resource USING (uid) WHERE kind = 'Provider' AND error LIKE '%503%'";
     ensure!(count(&alerted.site, told).await? == 1, "the Provider says so");
     alerted.clock.set(3);
     // Whoever has taken one goes away: another replica sends it after a while, as a repeat.
-    ensure!(alerted.hub.notify.farewells(4).await?.len() == 1);
-    ensure!(take_leave(&alerted).await? == 0, "it is taken, and one of a Provider is at a time");
+    ensure!(alerted.hub.notify.closings(4).await?.len() == 1);
+    ensure!(send_closing(&alerted).await? == 0, "it is taken, and one of a Provider is at a time");
     alerted.sink.answers_always(Answer::Http(200, "", ""));
     alerted.clock.set(124);
     let sent = alerted.sink.got().len();
-    ensure!(take_leave(&alerted).await? == 2);
+    ensure!(send_closing(&alerted).await? == 2);
     let repeats: Vec<bool> = alerted.sink.got()[sent..]
         .iter()
         .map(|(head, _)| head.contains("x-roadstead-repeat: true"))
@@ -179,14 +179,14 @@ async fn a_last_message_is_tried_again_and_given_up_and_one_at_most_is_doubled()
     alerted.sink.answers_always(Answer::Http(503, "", ""));
     alerted.clock.set(10_000);
     alerted.site.delete(KindId::Alert, "apps", "alert").await?;
-    ensure!(take_leave(&alerted).await? == 1);
+    ensure!(send_closing(&alerted).await? == 1);
     alerted.clock.set(10_000 + 5 * 3_600);
-    ensure!(take_leave(&alerted).await? == 1 && count(&alerted.site, WAITING).await? == 1);
+    ensure!(send_closing(&alerted).await? == 1 && count(&alerted.site, WAITING).await? == 1);
     // A clock that is put back holds nothing up.
     alerted.clock.set(10_000);
-    ensure!(take_leave(&alerted).await? == 1 && count(&alerted.site, WAITING).await? == 1);
+    ensure!(send_closing(&alerted).await? == 1 && count(&alerted.site, WAITING).await? == 1);
     alerted.clock.set(10_000 + 7 * 3_600);
-    ensure!(take_leave(&alerted).await? == 1 && count(&alerted.site, WAITING).await? == 0);
+    ensure!(send_closing(&alerted).await? == 1 && count(&alerted.site, WAITING).await? == 0);
     Ok(())
 }
 
@@ -213,7 +213,7 @@ async fn what_was_not_told_needs_no_end_and_an_end_that_waits_is_not_lost() -> R
     alerted.at(2).await?;
     ensure!(count(site, OPEN).await? == 0 && alerted.sink.got().len() == 2);
     site.delete(KindId::Alert, "apps", "alert").await?;
-    ensure!(take_leave(&alerted).await? == 1);
+    ensure!(send_closing(&alerted).await? == 1);
     let message = last(&alerted).await?.1["message"].clone();
     ensure!(message.as_str().is_some_and(|message| message.starts_with("Resolved after 1s.")), "{message}");
     Ok(())
@@ -237,9 +237,9 @@ async fn what_is_on_its_way_when_the_alert_goes_is_closed_after_it_has_arrived()
     sending.abort();
     // Nobody knows whether it has arrived; it has by then, if ever.
     alerted.clock.set(74);
-    ensure!(take_leave(&alerted).await? == 0 && count(&alerted.site, WAITING).await? == 1);
+    ensure!(send_closing(&alerted).await? == 0 && count(&alerted.site, WAITING).await? == 1);
     alerted.clock.set(76);
-    ensure!(take_leave(&alerted).await? == 1 && alerted.sink.got().len() == 2);
+    ensure!(send_closing(&alerted).await? == 1 && alerted.sink.got().len() == 2);
     Ok(())
 }
 
@@ -258,7 +258,7 @@ async fn an_alert_that_is_given_another_provider_closes_there_and_opens_here() -
     site.apply(grouped("pager")).await?;
     alerted.at(2).await?;
     ensure!(count(site, OPEN).await? == 2 && count(site, WAITING).await? == 2);
-    ensure!(take_leave(&alerted).await? == 2);
+    ensure!(send_closing(&alerted).await? == 2);
     let why = "the Alert was given another Provider.\n";
     let closed: Vec<Value> = alerted.sink.got().into_iter().skip(2).map(|(_, body)| body).collect();
     ensure!(
@@ -290,7 +290,7 @@ async fn an_alert_that_groups_no_more_and_has_another_provider_ends_where_it_tol
     let sources = json!([{ "kind": "Kustomization", "name": "*" }]);
     site.apply(alert("apps", json!({ "eventSources": sources, "providerRef": { "name": "pager" } }))).await?;
     alerted.at(1).await?;
-    ensure!(take_leave(&alerted).await? == 1 && alerted.sink.got().len() == 2);
+    ensure!(send_closing(&alerted).await? == 1 && alerted.sink.got().len() == 2);
     // As it is, to whom it was not told.
     ensure!(other.messages() == ["it fails"], "{:?}", other.messages());
     ensure!(count(site, OPEN).await? == 0);
@@ -317,7 +317,7 @@ async fn a_provider_that_is_deleted_is_told_with_the_secret_that_it_had_and_with
         }
         alerted.at(second + 1).await?;
         ensure!(count(site, WAITING).await? == 1);
-        ensure!(take_leave(&alerted).await? == 1 && count(site, WAITING).await? == 0);
+        ensure!(send_closing(&alerted).await? == 1 && count(site, WAITING).await? == 0);
         let got = alerted.sink.got();
         if secret_stays {
             let (head, body) = got.last().context("it was told")?;
@@ -337,8 +337,8 @@ async fn a_provider_that_is_deleted_is_told_with_the_secret_that_it_had_and_with
         ensure!(count(site, OPEN).await? == 0);
         site.delete(KindId::Provider, "apps", "chat").await?;
     }
-    let kept = "SELECT (SELECT count(*) FROM farewell WHERE farewell::text LIKE '%c4n4ry%')
-                     + (SELECT count(*) FROM departed WHERE departed::text LIKE '%c4n4ry%')";
+    let kept = "SELECT (SELECT count(*) FROM incident_closing WHERE incident_closing::text LIKE '%c4n4ry%')
+                     + (SELECT count(*) FROM deleted_object WHERE deleted_object::text LIKE '%c4n4ry%')";
     ensure!(count(site, kept).await? == 0);
     Ok(())
 }
@@ -365,7 +365,7 @@ async fn what_git_might_not_send_is_not_sent_once_its_provider_is_gone() -> Resu
     ensure!(alerted.sink.got().is_empty() && message.contains("was not used for"), "{reason}: {message}");
     site.delete(KindId::Provider, "apps", "chat").await?;
     alerted.at(1).await?;
-    ensure!(take_leave(&alerted).await? == 1 && count(site, WAITING).await? == 1);
+    ensure!(send_closing(&alerted).await? == 1 && count(site, WAITING).await? == 1);
     ensure!(alerted.sink.got().is_empty(), "{:?}", alerted.sink.got());
     Ok(())
 }
@@ -383,7 +383,7 @@ async fn what_goes_with_its_namespace_is_told_and_holds_up_nothing() -> Result<(
     let uid = site.stored(KindId::Namespace, "", "apps").await?.uid;
     site.hub.objects.process_namespace(uid).await?;
     ensure!(!site.exists(KindId::Namespace, "", "apps").await?);
-    ensure!(take_leave(&alerted).await? == 1 && alerted.sink.got().len() == 2);
+    ensure!(send_closing(&alerted).await? == 1 && alerted.sink.got().len() == 2);
     let message = last(&alerted).await?.1["message"].clone();
     ensure!(message.as_str().is_some_and(|text| text.contains("the Alert was deleted")), "{message}");
     Ok(())
@@ -402,13 +402,13 @@ async fn an_alert_that_waits_for_a_finalizer_is_told_to_be_over_once() -> Result
     alerted.happens("it fails").await?;
     alerted.at(0).await?;
     site.delete(KindId::Alert, "apps", "alert").await?;
-    ensure!(count(site, OPEN).await? == 0 && take_leave(&alerted).await? == 1);
+    ensure!(count(site, OPEN).await? == 0 && send_closing(&alerted).await? == 1);
     let stored = site.get(KindId::Alert, "apps", "alert").await?;
     let mut freed = stored.clone();
     freed["metadata"].as_object_mut().context("metadata")?.remove("finalizers");
     site.replace(freed).await?;
     ensure!(!site.exists(KindId::Alert, "apps", "alert").await?);
-    ensure!(take_leave(&alerted).await? == 0 && alerted.sink.got().len() == 2);
+    ensure!(send_closing(&alerted).await? == 0 && alerted.sink.got().len() == 2);
     Ok(())
 }
 
@@ -420,17 +420,17 @@ async fn what_is_known_of_what_is_gone_is_forgotten() -> Result<()> {
     alerted.at(0).await?;
     site.delete(KindId::Alert, "apps", "alert").await?;
     site.delete(KindId::Provider, "apps", "chat").await?;
-    let departed = "SELECT count(*) FROM departed";
+    let deleted = "SELECT count(*) FROM deleted_object";
     let long_ago = async || {
-        sqlx::raw_sql("UPDATE departed SET left_at = now() - interval '2 hours'")
+        sqlx::raw_sql("UPDATE deleted_object SET left_at = now() - interval '2 hours'")
             .execute(&mut site.database.connect().await?)
             .await?;
         anyhow::Ok(site.store.trim_deliveries(site.hub.now(), 1_000).await?)
     };
     long_ago().await?;
-    ensure!(count(site, departed).await? == 2, "it has still to be sent");
-    ensure!(take_leave(&alerted).await? == 1 && alerted.sink.got().len() == 2);
+    ensure!(count(site, deleted).await? == 2, "it has still to be sent");
+    ensure!(send_closing(&alerted).await? == 1 && alerted.sink.got().len() == 2);
     long_ago().await?;
-    ensure!(count(site, departed).await? == 0);
+    ensure!(count(site, deleted).await? == 0);
     Ok(())
 }

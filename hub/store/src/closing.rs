@@ -1,5 +1,4 @@
-//! The last messages of incidents that their Alerts tell no more where they were told: since the Alert is deleted, or tells another Provider, or the Provider is
-//! deleted. Whoever of both is gone is known for as long as that takes.
+//! Closing messages of incidents whose Alerts no longer report them where they were reported, and the deleted Alerts and Providers that these messages still need.
 
 use std::time::Duration;
 
@@ -19,9 +18,9 @@ const LONGEST_ATTEMPT: Duration = Duration::from_secs(75);
 
 type Moment = ::time::OffsetDateTime;
 
-/// An incident that is told no more where it was told.
+/// An incident that is no longer reported where it was reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Parted {
+pub struct ClosedIncident {
     /// Which one.
     pub incident: IncidentId,
     /// Whether it goes on.
@@ -30,14 +29,14 @@ pub struct Parted {
 
 /// The last message of an incident, which is to be sent.
 #[derive(Debug, Clone)]
-pub struct Farewell {
+pub struct Closing {
     /// The incident.
     pub incident: IncidentId,
     /// Whose it was.
     pub alert: ResourceUid,
-    /// Where it was told.
+    /// The Provider that it was reported to.
     pub provider: ResourceUid,
-    /// Why nothing more is told there.
+    /// Why it is no longer reported there.
     pub why: String,
     /// The first failure, as the Alert told it.
     pub first: Value,
@@ -63,7 +62,7 @@ pub struct Farewell {
 
 /// An Alert or a Provider that is no more.
 #[derive(Debug, Clone)]
-pub struct Departed {
+pub struct DeletedObject {
     /// As it was last.
     pub stored: Stored,
     /// What it referred to.
@@ -119,30 +118,30 @@ impl Store {
     ///
     /// # Errors
     /// Where the database refuses.
-    pub async fn claim_farewells(
+    pub async fn claim_closings(
         &self,
         most: i64,
         now: Timestamp,
         lease: Duration,
         latest: Timestamp,
-    ) -> Result<Vec<Farewell>, StoreError> {
+    ) -> Result<Vec<Closing>, StoreError> {
         let what = "take the last messages of incidents";
         // Who has claimed a row says so in the row that is locked: whoever comes second sees it there.
         let rows: Vec<Row> = sqlx::query_as(
-            "WITH free AS (SELECT incident, provider, due_at FROM farewell
+            "WITH free AS (SELECT incident, provider, due_at FROM incident_closing
                            WHERE (due_at <= $1 OR tried_at > $4)
                              AND (claimed_until IS NULL OR claimed_until <= $1 OR claimed_until > $5)),
                   oldest AS (SELECT DISTINCT ON (provider) incident, due_at FROM free
-                             WHERE NOT EXISTS (SELECT FROM farewell AS other WHERE other.provider = free.provider
+                             WHERE NOT EXISTS (SELECT FROM incident_closing AS other WHERE other.provider = free.provider
                                                AND other.claimed_until > $1 AND other.claimed_until <= $5)
                              ORDER BY provider, due_at, incident),
-                  taken AS (SELECT incident, began_at FROM farewell
+                  taken AS (SELECT incident, began_at FROM incident_closing
                             WHERE incident IN (SELECT incident FROM oldest ORDER BY due_at LIMIT $3)
                               AND (claimed_until IS NULL OR claimed_until <= $1 OR claimed_until > $5)
                             FOR UPDATE SKIP LOCKED)
-             UPDATE farewell SET claimed_until = $2, began_at = $1, attempts = attempts + 1, since = least(coalesce(since, $1), $1)
-             FROM taken WHERE farewell.incident = taken.incident
-             RETURNING farewell.incident, alert, provider, why, first, opened_at, failing, failed, clusters, thread, event, since, attempts,
+             UPDATE incident_closing SET claimed_until = $2, began_at = $1, attempts = attempts + 1, since = least(coalesce(since, $1), $1)
+             FROM taken WHERE incident_closing.incident = taken.incident
+             RETURNING incident_closing.incident, alert, provider, why, first, opened_at, failing, failed, clusters, thread, event, since, attempts,
                        taken.began_at IS NOT NULL AS is_repeat",
         )
         .bind(to_sql(now))
@@ -154,7 +153,7 @@ impl Store {
         .await
         .map_err(StoreError::query(what))?;
         let read = |row: Row| {
-            Ok(Farewell {
+            Ok(Closing {
                 incident: row.incident,
                 alert: ResourceUid(row.alert),
                 provider: ResourceUid(row.provider),
@@ -179,7 +178,7 @@ impl Store {
     ///
     /// # Errors
     /// Where the database refuses.
-    pub async fn end_farewell(
+    pub async fn end_closing(
         &self,
         incident: IncidentId,
         came: &Attempted,
@@ -192,12 +191,12 @@ impl Store {
         };
         let why: String = why.chars().take(MAX_ERROR).collect();
         sqlx::query(
-            "WITH ended AS (SELECT provider FROM farewell WHERE incident = $1),
-                  gone AS (DELETE FROM farewell WHERE incident = $1 AND $2 <> 'waiting'),
-                  again AS (UPDATE farewell SET claimed_until = NULL, began_at = NULL, tried_at = $4, error = $3, due_at = $5
+            "WITH ended AS (SELECT provider FROM incident_closing WHERE incident = $1),
+                  gone AS (DELETE FROM incident_closing WHERE incident = $1 AND $2 <> 'waiting'),
+                  again AS (UPDATE incident_closing SET claimed_until = NULL, began_at = NULL, tried_at = $4, error = $3, due_at = $5
                             WHERE incident = $1 AND $2 = 'waiting'),
-                  others AS (UPDATE farewell SET due_at = $5, tried_at = $4 FROM ended
-                             WHERE farewell.provider = ended.provider AND incident <> $1 AND $2 = 'waiting' AND farewell.due_at < $5)
+                  others AS (UPDATE incident_closing SET due_at = $5, tried_at = $4 FROM ended
+                             WHERE incident_closing.provider = ended.provider AND incident <> $1 AND $2 = 'waiting' AND incident_closing.due_at < $5)
              INSERT INTO delivery_count AS known (uid, sent, failed, sent_at, failed_at, error)
              SELECT ended.provider, ($2 = 'sent')::int, ($2 = 'failed')::int, CASE WHEN $2 = 'sent' THEN $4::timestamptz END,
                     CASE WHEN $2 <> 'sent' THEN $4::timestamptz END, $3
@@ -222,11 +221,11 @@ impl Store {
     ///
     /// # Errors
     /// Where the database refuses.
-    pub async fn departed(&self, uid: ResourceUid) -> Result<Option<Departed>, StoreError> {
+    pub async fn deleted(&self, uid: ResourceUid) -> Result<Option<DeletedObject>, StoreError> {
         type Row = (String, String, String, Moment, Value, Vec<Uuid>, bool);
         let what = "read an object that is no more";
         let row: Option<Row> = sqlx::query_as(
-            "SELECT kind, namespace, name, created_at, object, uses, by_git FROM departed WHERE uid = $1",
+            "SELECT kind, namespace, name, created_at, object, uses, by_git FROM deleted_object WHERE uid = $1",
         )
         .bind(uid.0)
         .fetch_optional(&self.pool)
@@ -236,7 +235,7 @@ impl Store {
         let Some(kind) = KindId::named(&kind) else { return Ok(None) };
         let mut stored = Stored::new(kind, &namespace, &name, from_sql(what, created_at)?, object);
         stored.uid = uid;
-        Ok(Some(Departed { stored, uses: uses.into_iter().map(ResourceUid).collect(), by_git }))
+        Ok(Some(DeletedObject { stored, uses: uses.into_iter().map(ResourceUid).collect(), by_git }))
     }
 }
 
@@ -246,12 +245,12 @@ impl Tx {
     ///
     /// # Errors
     /// Where the database refuses.
-    pub async fn part(
+    pub async fn close_elsewhere(
         &mut self,
         alert: ResourceUid,
         keeps: Option<ResourceUid>,
         why: [&str; 2],
-    ) -> Result<Vec<Parted>, StoreError> {
+    ) -> Result<Vec<ClosedIncident>, StoreError> {
         let what = "end incidents where they were told";
         // An attempt that is about to begin is seen below, or finds that there is nothing to send.
         sqlx::query("SELECT FROM delivery WHERE alert = $1 AND state = 'waiting' ORDER BY id FOR UPDATE")
@@ -260,27 +259,27 @@ impl Tx {
             .await
             .map_err(StoreError::query(what))?;
         let [there, gone] = why;
-        let parted: Vec<(IncidentId, bool)> = sqlx::query_as(
+        let closed: Vec<(IncidentId, bool)> = sqlx::query_as(
             "WITH message AS (SELECT (event #>> '{incident,id}')::uuid AS incident, max(began_at) AS began_at,
-                                     (array_agg(event ORDER BY id DESC) FILTER (WHERE event #>> '{incident,stage}' = 'resolved'))[1] AS closing
+                                     (array_agg(event ORDER BY id DESC) FILTER (WHERE event #>> '{incident,stage}' = 'resolved'))[1] AS last_event
                               FROM delivery WHERE alert = $1 AND state = 'waiting' AND event #>> '{incident,id}' IS NOT NULL GROUP BY 1),
-                  parting AS (SELECT incident.*, message.began_at, message.closing
+                  closed AS (SELECT incident.*, message.began_at, message.last_event
                               FROM incident LEFT JOIN message ON message.incident = incident.id
                               WHERE incident.alert = $1 AND told_to IS NOT NULL AND told_to IS DISTINCT FROM $2::uuid
-                                AND (ended_at IS NULL OR closing IS NOT NULL)),
-                  kept AS (INSERT INTO farewell (incident, alert, provider, why, first, opened_at, failing, failed, clusters, thread, event, due_at,
+                                AND (ended_at IS NULL OR last_event IS NOT NULL)),
+                  kept AS (INSERT INTO incident_closing (incident, alert, provider, why, first, opened_at, failing, failed, clusters, thread, event, due_at,
                                                  tried_at)
-                           SELECT parting.id, $1, told_to,
+                           SELECT closed.id, $1, told_to,
                                   CASE WHEN EXISTS (SELECT FROM resource WHERE resource.uid = told_to) THEN $3::text ELSE $4::text END,
-                                  first, opened_at, member.failing, member.failed, member.clusters, thread, closing,
+                                  first, opened_at, member.failing, member.failed, member.clusters, thread, last_event,
                                   coalesce(began_at + make_interval(secs => $5), '-infinity'), began_at
-                           FROM parting, LATERAL (SELECT count(*) FILTER (WHERE fails) AS failing, count(*) AS failed,
+                           FROM closed, LATERAL (SELECT count(*) FILTER (WHERE fails) AS failing, count(*) AS failed,
                                                          count(DISTINCT cluster) AS clusters
-                                                  FROM incident_member WHERE incident_member.incident = parting.id) AS member
+                                                  FROM incident_member WHERE incident_member.incident = closed.id) AS member
                            ON CONFLICT (incident) DO NOTHING),
-                  outdated AS (DELETE FROM delivery USING parting
-                               WHERE delivery.alert = $1 AND state = 'waiting' AND (delivery.event #>> '{incident,id}')::uuid = parting.id)
-             SELECT id, ended_at IS NULL FROM parting ORDER BY number",
+                  outdated AS (DELETE FROM delivery USING closed
+                               WHERE delivery.alert = $1 AND state = 'waiting' AND (delivery.event #>> '{incident,id}')::uuid = closed.id)
+             SELECT id, ended_at IS NULL FROM closed ORDER BY number",
         )
         .bind(alert.0)
         .bind(keeps.map(|provider| provider.0))
@@ -290,7 +289,7 @@ impl Tx {
         .fetch_all(self.written().await?)
         .await
         .map_err(StoreError::query(what))?;
-        Ok(parted.into_iter().map(|(incident, is_open)| Parted { incident, is_open }).collect())
+        Ok(closed.into_iter().map(|(incident, is_open)| ClosedIncident { incident, is_open }).collect())
     }
 
     /// Ends incidents, and opens others in their place which nobody was told of: by another id, so that the end of the one is not that of the other where both are told
@@ -328,12 +327,12 @@ impl Tx {
     ///
     /// # Errors
     /// Where the database refuses.
-    pub async fn note_departed(&mut self, stored: &Stored) -> Result<(), StoreError> {
+    pub async fn note_deleted(&mut self, stored: &Stored) -> Result<(), StoreError> {
         let references = stored.kind.references(&stored.object, &stored.namespace);
         let of =
             |part: fn(&roadstead_api::Reference) -> &str| references.iter().map(part).collect::<Vec<_>>();
         sqlx::query(
-            "INSERT INTO departed (uid, kind, namespace, name, created_at, object, uses, by_git)
+            "INSERT INTO deleted_object (uid, kind, namespace, name, created_at, object, uses, by_git)
              SELECT $1::uuid, $2::text, $3::text, $4::text, $5::timestamptz, $6::jsonb,
                     ARRAY(SELECT resource.uid FROM unnest($7::text[], $8::text[], $9::text[], $10::text[]) AS used (g, k, ns, n)
                           JOIN resource ON api_group = used.g AND resource.kind = used.k AND resource.namespace = used.ns

@@ -1,17 +1,17 @@
-//! The last messages of incidents that their Alerts tell no more where they were told: since the Alert is deleted, or names another Provider, or the Provider is
-//! deleted. Without them they would stay open at services that open and close for ever.
+//! Closing messages of incidents that their Alerts no longer report where they were reported: the Alert was deleted or names another Provider, or the Provider was
+//! deleted. Without one an incident would stay open for ever at services that open and close incidents.
 //!
-//! What has to be known for one is noted in the unit of work that deletes the Alert, or by the first pass that finds another Provider. Each is claimed by any replica, tried
-//! again, and given up as deliveries are. Of a Provider that is no more, only Secrets and accounts are used that it had when it went: others of their names may be
-//! somebody else's. So where its Secret goes at the same time, the message may not arrive, which is logged and counted.
+//! What a message needs is noted in the unit of work that deletes the Alert, or by the first pass that finds another Provider. Any replica claims it; it is retried and
+//! given up as deliveries are. For a deleted Provider only the Secrets and accounts are used that it had when it was deleted: others may own those names by now. So where
+//! its Secret is deleted at the same time, the message may not arrive, which is logged and counted.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use roadstead_api::{Alert, AlertSpec, KindId, Provider};
-use roadstead_hub_store::{Attempted, Departed, Farewell, IncidentId, Parted, Stored};
+use roadstead_hub_store::{Attempted, ClosedIncident, Closing, DeletedObject, IncidentId, Stored};
 use roadstead_model::ResourceUid;
-use roadstead_notify::{Event, Incident, Lapsed, Parting, Takes, backoff, takes};
+use roadstead_notify::{ClosingReason, Event, Incident, Lapsed, Takes, backoff, takes};
 use serde_json::json;
 
 use crate::HubError;
@@ -29,76 +29,81 @@ const HELD: Duration = Duration::from_secs(60);
 impl Notifier {
     /// Has incidents of an Alert that were told to another Provider than it names now be told there for the last time. They go on as others, of which the one that it
     /// names now was told nothing.
-    pub(super) async fn part_with_others(&self, alert: &Stored, spec: &AlertSpec) -> Result<(), HubError> {
+    pub(super) async fn close_at_former_providers(
+        &self,
+        alert: &Stored,
+        spec: &AlertSpec,
+    ) -> Result<(), HubError> {
         let named = self.store.get(KindId::Provider, &alert.namespace, &spec.provider_ref.name).await?;
         let named = named.map(|provider| provider.uid);
         if !self.store.tells_others(alert.uid, named).await? {
             return Ok(());
         }
-        let why = [Parting::ProviderChanged, Parting::ProviderDeleted].map(Parting::as_str);
+        let why = [ClosingReason::ProviderChanged, ClosingReason::ProviderDeleted].map(ClosingReason::as_str);
         let mut tx = self.store.begin().await?;
         tx.hold_incidents(alert.uid).await?;
-        let parted = tx.part(alert.uid, named, why).await?;
-        let open: Vec<IncidentId> =
-            parted.iter().filter(|one| one.is_open).map(|Parted { incident, .. }| *incident).collect();
+        let closed = tx.close_elsewhere(alert.uid, named, why).await?;
+        let open: Vec<IncidentId> = closed
+            .iter()
+            .filter(|one| one.is_open)
+            .map(|ClosedIncident { incident, .. }| *incident)
+            .collect();
         tx.open_again(&open, self.clock.now()).await?;
         tx.commit().await?;
         Ok(())
     }
 
-    /// Takes last messages of incidents that are due, each of another Provider; [`Self::take_leave`] sends one.
+    /// Takes last messages of incidents that are due, each of another Provider; [`Self::send_closing`] sends one.
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn farewells(&self, most: usize) -> Result<Vec<Farewell>, HubError> {
+    pub async fn closings(&self, most: usize) -> Result<Vec<Closing>, HubError> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         if most == 0 {
             return Ok(Vec::new());
         }
         let now = self.clock.now();
-        Ok(self.store.claim_farewells(most, now, LEASE, now + MOST_APART).await?)
+        Ok(self.store.claim_closings(most, now, LEASE, now + MOST_APART).await?)
     }
 
     /// Sends the last message of an incident, and notes what came of it.
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn take_leave(&self, farewell: &Farewell) -> Result<(), HubError> {
-        let came = self.say(farewell).await?;
+    pub async fn send_closing(&self, closing: &Closing) -> Result<(), HubError> {
+        let came = self.say(closing).await?;
         let now = self.clock.now();
         let (attempted, result) = match came {
             Came::Sent(_) => (Attempted::Sent, Delivered::Sent),
             Came::Failed(why) => (Attempted::Failed { why }, Delivered::Failed),
-            Came::Again { why, .. } if now >= farewell.since + self.options.give_up_notifications => {
+            Came::Again { why, .. } if now >= closing.since + self.options.give_up_notifications => {
                 (Attempted::Failed { why: format!("given up: {why}") }, Delivered::GivenUp)
             }
             Came::Again { why, after } => {
-                let attempts = u32::try_from(farewell.attempts).unwrap_or_default();
+                let attempts = u32::try_from(closing.attempts).unwrap_or_default();
                 let at = now + after.unwrap_or_else(|| backoff(attempts, 0));
                 (Attempted::Again { why, at }, Delivered::Again)
             }
         };
         if let Attempted::Failed { why } = &attempted {
-            let (incident, alert, provider) = (farewell.incident, farewell.alert, farewell.provider);
+            let (incident, alert, provider) = (closing.incident, closing.alert, closing.provider);
             tracing::error!(
                 target: LOGGER, %incident, %alert, %provider, error = why,
-                "an incident is told no more, and the service that was told of it could not be told so: it may stay open there"
+                "an incident could not be closed at the service that it was sent to, and may stay open there: close it by hand"
             );
         }
-        self.store.end_farewell(farewell.incident, &attempted, now).await?;
+        self.store.end_closing(closing.incident, &attempted, now).await?;
         self.meters.delivered(result, 1);
         Ok(())
     }
 
-    async fn say(&self, farewell: &Farewell) -> Result<Came, HubError> {
-        let Some((provider, departed)) = self.there_or_departed(farewell.provider, KindId::Provider).await?
+    async fn say(&self, closing: &Closing) -> Result<Came, HubError> {
+        let Some((provider, deleted)) = self.present_or_deleted(closing.provider, KindId::Provider).await?
         else {
-            return Ok(Came::Failed(
-                "nothing is known any more of the Provider that was told of it".to_owned(),
-            ));
+            return Ok(Came::Failed("the Provider that it was sent to is no longer known".to_owned()));
         };
         // Of one that is no more, nothing will be better the next time.
-        let held = |why: String| match &departed {
+        let held = |why: String| match &deleted {
             None => Came::Again { why, after: Some(HELD) },
             Some(_) => Came::Failed(why),
         };
@@ -108,8 +113,8 @@ impl Notifier {
         if spec.suspend {
             return Ok(held("the Provider is suspended".to_owned()));
         }
-        if let Some(departed) = &departed
-            && let Some(why) = self.lacks(departed).await?
+        if let Some(deleted) = &deleted
+            && let Some(why) = self.lacks(deleted).await?
         {
             return Ok(held(why));
         }
@@ -117,38 +122,38 @@ impl Notifier {
             Ok(way) => way,
             Err((_, why)) => return Ok(held(why)),
         };
-        way.was_by_git = departed.as_ref().map(|departed| departed.by_git);
-        let alert = self.there_or_departed(farewell.alert, KindId::Alert).await?;
-        let alert = alert.map_or_else(|| nobody(farewell), |(alert, _)| alert);
+        way.was_by_git = deleted.as_ref().map(|deleted| deleted.by_git);
+        let alert = self.present_or_deleted(closing.alert, KindId::Alert).await?;
+        let alert = alert.map_or_else(|| nobody(closing), |(alert, _)| alert);
         way.words = alert.decode::<Alert>().ok().and_then(|it| Words::of(&it.spec).ok()).unwrap_or_default();
-        let Some(event) = self.last(farewell) else {
+        let Some(event) = self.last(closing) else {
             return Ok(Came::Failed("this version cannot read the incident".to_owned()));
         };
         if takes(way.type_, &event) == Takes::Never {
             return Ok(Came::Sent(Bytes::new()));
         }
-        let id = farewell.incident.to_string();
-        let thread = farewell.thread.clone();
-        let message = Message { alert: &alert, id, is_repeat: farewell.is_repeat, event, thread };
+        let id = closing.incident.to_string();
+        let thread = closing.thread.clone();
+        let message = Message { alert: &alert, id, is_repeat: closing.is_repeat, event, thread };
         Ok(self.send_message(&way, message).await?.0)
     }
 
     /// An object that is there, or what is known of it since it is no more.
-    async fn there_or_departed(
+    async fn present_or_deleted(
         &self,
         uid: ResourceUid,
         kind: KindId,
-    ) -> Result<Option<(Stored, Option<Departed>)>, HubError> {
+    ) -> Result<Option<(Stored, Option<DeletedObject>)>, HubError> {
         if let Some(stored) = self.store.get_by_uid(uid).await? {
             return Ok((stored.kind == kind).then_some((stored, None)));
         }
-        let departed = self.store.departed(uid).await?.filter(|departed| departed.stored.kind == kind);
-        Ok(departed.map(|departed| (departed.stored.clone(), Some(departed))))
+        let deleted = self.store.deleted(uid).await?.filter(|deleted| deleted.stored.kind == kind);
+        Ok(deleted.map(|deleted| (deleted.stored.clone(), Some(deleted))))
     }
 
     /// What a Provider that is no more would need, and does not have any more.
-    async fn lacks(&self, departed: &Departed) -> Result<Option<String>, HubError> {
-        let Departed { stored, uses, by_git } = departed;
+    async fn lacks(&self, deleted: &DeletedObject) -> Result<Option<String>, HubError> {
+        let DeletedObject { stored, uses, by_git } = deleted;
         for used in stored.kind.references(&stored.object, &stored.namespace) {
             let found = self.store.get(used.kind, &used.namespace, &used.name).await?;
             if !found.is_some_and(|found| uses.contains(&found.uid)) {
@@ -170,34 +175,34 @@ impl Notifier {
     }
 
     /// The event that tells it.
-    fn last(&self, farewell: &Farewell) -> Option<Event> {
-        if let Some(event) = &farewell.event {
+    fn last(&self, closing: &Closing) -> Option<Event> {
+        if let Some(event) = &closing.event {
             return serde_json::from_value(event.clone()).ok();
         }
         let count = |count: i64| u64::try_from(count).unwrap_or_default();
         let incident = Incident {
-            id: farewell.incident.to_string(),
-            first: serde_json::from_value(farewell.first.clone()).ok()?,
-            opened_at: farewell.opened_at,
+            id: closing.incident.to_string(),
+            first: serde_json::from_value(closing.first.clone()).ok()?,
+            opened_at: closing.opened_at,
             told_at: None,
             told: 0,
-            failing: count(farewell.failing),
-            failed: count(farewell.failed),
+            failing: count(closing.failing),
+            failed: count(closing.failed),
             elsewhere: 0,
             lapsed: Lapsed::default(),
             failing_clusters: 0,
-            clusters: count(farewell.clusters),
+            clusters: count(closing.clusters),
             of_clusters: None,
             names: Vec::new(),
             well_since: None,
         };
-        Some(incident.parted(Parting::parse(&farewell.why)?, self.clock.now()))
+        Some(incident.closed_elsewhere(ClosingReason::parse(&closing.why)?, self.clock.now()))
     }
 }
 
 /// An Alert of which nothing is known any more.
-fn nobody(farewell: &Farewell) -> Stored {
-    let mut alert = Stored::new(KindId::Alert, "", "", farewell.opened_at, json!({}));
-    alert.uid = farewell.alert;
+fn nobody(closing: &Closing) -> Stored {
+    let mut alert = Stored::new(KindId::Alert, "", "", closing.opened_at, json!({}));
+    alert.uid = closing.alert;
     alert
 }

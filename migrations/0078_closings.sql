@@ -1,5 +1,4 @@
--- Incidents that end since their Alert is deleted, or tells another Provider than it did. And what is noted so that labels that change and a clock that is put
--- back hold nothing up.
+-- Closing messages of incidents whose Alert was deleted or given another Provider. And what is noted so that changed labels, or a clock that is set back, hold nothing up.
 
 -- The Provider that was last sent a message of it, or may have been.
 ALTER TABLE incident ADD COLUMN told_to uuid;
@@ -8,13 +7,13 @@ FROM resource AS alert JOIN resource AS provider ON provider.api_group = alert.a
      AND provider.namespace = alert.namespace AND provider.name = alert.object #>> '{spec,providerRef,name}'
 WHERE alert.uid = incident.alert AND incident.told_at IS NOT NULL;
 
--- The last message of each incident that its Alert tells no more where it was told. It is sent apart from what Alerts send: the Alert may be gone, and so may the
+-- The closing message of each incident that its Alert no longer reports where it was reported. It is sent apart from what Alerts send: the Alert may be gone, and so may the
 -- Provider.
-CREATE TABLE farewell (
+CREATE TABLE incident_closing (
     incident      uuid        PRIMARY KEY,
     alert         uuid        NOT NULL,
     provider      uuid        NOT NULL,
-    -- Why nothing more is told.
+    -- Why it is no longer reported there.
     why           text        NOT NULL,
     -- What is known of the incident: its first failure, as the Alert told it, when that was, how many objects fail and failed and on how many clusters, and what
     -- the service calls the first message.
@@ -39,10 +38,10 @@ CREATE TABLE farewell (
     -- Why the last attempt failed. Never holds what is secret.
     error         text        NOT NULL DEFAULT ''
 );
-CREATE INDEX farewell_of ON farewell (provider, due_at);
+CREATE INDEX incident_closing_of ON incident_closing (provider, due_at);
 
 -- Alerts and Providers that are no more, as long as a message may have to be sent for them.
-CREATE TABLE departed (
+CREATE TABLE deleted_object (
     uid        uuid        PRIMARY KEY,
     kind       text        NOT NULL,
     namespace  text        NOT NULL,
