@@ -322,7 +322,7 @@ async fn what_the_hub_gave_is_kept_in_the_cluster_where_that_is_asked_for() -> R
     fleet.agent.kill9().await?;
     patch(&fleet, &ns, "configmap/map", BY_HAND).await?;
     fleet.agent.restart()?;
-    fleet.cluster.has_word(&ns, "map", Some("given")).await
+    fleet.cluster.has_word(&ns, "map", Some("given")).await.with_context(|| fleet.tails())
 }
 
 #[tokio::test]

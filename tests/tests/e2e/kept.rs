@@ -8,33 +8,32 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use flate2::read::GzDecoder;
+use flate2::read::MultiGzDecoder;
 use roadstead_tests::gitserver::Commit;
 use roadstead_tests::{Fleet, HubProcess, PATIENCE, config_map, eventually, kustomization, landed_agent};
 use serde_json::Value;
 
-/// Everything that the agent keeps, as text: the keys of its Secrets.
-async fn kept(fleet: &Fleet) -> Result<Vec<String>> {
+/// Everything that the agent keeps: the keys and values of its Secrets. A mark that something older was taken back has no value, and may
+/// have the key of what it takes back.
+async fn kept(fleet: &Fleet) -> Result<Vec<(String, Vec<u8>)>> {
     let secrets = fleet.cluster.kubectl().get(&["secrets", "--namespace", fleet.agent.namespace()]).await?;
     let items = secrets["items"].as_array().into_iter().flatten();
     let kept = items.filter(|secret| secret["type"] == "fleet.roadstead.dev/agent-kept");
-    let keys = kept.flat_map(|secret| secret["data"].as_object().into_iter().flat_map(|data| data.keys()));
-    Ok(keys.cloned().collect())
+    let parts = kept.filter_map(|secret| secret["data"].as_object()).flatten();
+    let parts =
+        parts.map(|(key, value)| Ok((key.clone(), STANDARD.decode(value.as_str().unwrap_or_default())?)));
+    let parts = parts.collect::<Result<Vec<_>>>()?;
+    Ok(parts.into_iter().filter(|(_, value)| !value.is_empty()).collect())
 }
 
-/// What the agent keeps of an applier in its cluster, in words.
+/// What the agent keeps of an applier in its cluster, in words. What was taken back is there for some seconds more.
 pub(crate) async fn kept_of(fleet: &Fleet, uid: &str) -> Result<String> {
-    let secrets = fleet.cluster.kubectl().get(&["secrets", "--namespace", fleet.agent.namespace()]).await?;
-    let items = secrets["items"].as_array().cloned().unwrap_or_default();
-    let data = items.iter().filter_map(|secret| secret["data"].as_object()).flatten();
-    let parts: BTreeMap<&String, &str> = data
-        .filter(|(key, _)| key.starts_with(uid))
-        .filter_map(|(key, part)| Some((key, part.as_str()?)))
-        .collect();
-    let parts = parts.values().map(|part| STANDARD.decode(part)).collect::<Result<Vec<_>, _>>()?.concat();
+    let parts: BTreeMap<_, _> =
+        kept(fleet).await?.into_iter().filter(|(key, _)| key.starts_with(uid)).collect();
+    let bytes = parts.into_values().collect::<Vec<_>>().concat();
     let mut text = String::new();
-    if !parts.is_empty() {
-        GzDecoder::new(&parts[..]).read_to_string(&mut text)?;
+    if !bytes.is_empty() {
+        MultiGzDecoder::new(&bytes[..]).read_to_string(&mut text)?;
     }
     Ok(text)
 }
@@ -47,8 +46,8 @@ pub(crate) async fn uid(fleet: &Fleet, kustomization: &str) -> Result<String> {
 /// Waits until the agent keeps this attempt of a Kustomization, or nothing of it.
 async fn keeps(fleet: &Fleet, uid: &str, is_kept: bool) -> Result<()> {
     eventually(&format!("{uid} is kept: {is_kept}"), PATIENCE, || async {
-        let kept = kept(fleet).await?;
-        ensure!(kept.iter().any(|key| key.starts_with(uid)) == is_kept, "{kept:?}");
+        let keys: Vec<String> = kept(fleet).await?.into_iter().map(|(key, _)| key).collect();
+        ensure!(keys.iter().any(|key| key.starts_with(uid)) == is_kept, "{keys:?}");
         Ok(())
     })
     .await
