@@ -191,27 +191,28 @@ impl Tx {
         written: &[Digest],
     ) -> Result<(), StoreError> {
         let columns = Columns::of(owned);
-        // Where a build names no namespace, the agent has chosen one.
+        // Where a build names no namespace, the agent has chosen one. Both are looked up, not joined: the planner knows nothing of how many
+        // objects there are, and a nested loop over 5,000 of each takes ten seconds.
         sqlx::query(
             "WITH owned AS (SELECT * FROM unnest($3::text[], $4::text[], $5::text[], $6::text[])
                             AS o (api_group, kind, namespace, name)),
-                  built AS (SELECT o.g, o.k, o.ns, o.n, coalesce(o.l, '{}') AS labels
+                  built AS (SELECT jsonb_object_agg(jsonb_build_array(coalesce(o.g, ''), o.k, coalesce(o.ns, ''), o.n)::text,
+                                                    coalesce(o.l, '{}')) AS labels
                             FROM build_labels b, jsonb_to_recordset(b.objects) AS o (g text, k text, ns text, n text, l jsonb)
                             WHERE b.build_digest = ANY($8)),
-                  stays AS (SELECT owned.*, built.labels FROM owned
-                            LEFT JOIN built ON (g, k, n) = (api_group, kind, name) AND ns IN (namespace, '')),
                   kept AS (UPDATE inventory i SET intended = false, handed_by = NULL, handed_after = NULL,
-                                  labels = coalesce(o.labels, i.labels)
-                           FROM stays o
-                           WHERE i.cluster_uid = $1 AND i.applier = $2
-                             AND (i.intended OR i.labels IS DISTINCT FROM coalesce(o.labels, i.labels))
-                             AND (i.handed_after IS NULL OR i.handed_after < $7)
-                             AND (i.api_group, i.kind, i.namespace, i.name)
-                                 = (o.api_group, o.kind, o.namespace, o.name))
+                               labels = coalesce((SELECT labels FROM built) -> jsonb_build_array(i.api_group, i.kind, i.namespace, i.name)::text,
+                                                 (SELECT labels FROM built) -> jsonb_build_array(i.api_group, i.kind, '', i.name)::text,
+                                                 i.labels)
+                           WHERE i.cluster_uid = $1 AND i.applier = $2 AND (i.handed_after IS NULL OR i.handed_after < $7)
+                             AND ((i.api_group, i.kind, i.namespace, i.name) IN (SELECT * FROM owned)) IS TRUE
+                             AND (i.intended OR i.labels <>
+                                  coalesce((SELECT labels FROM built) -> jsonb_build_array(i.api_group, i.kind, i.namespace, i.name)::text,
+                                           (SELECT labels FROM built) -> jsonb_build_array(i.api_group, i.kind, '', i.name)::text,
+                                           i.labels)))
              DELETE FROM inventory i
              WHERE i.cluster_uid = $1 AND i.applier = $2 AND (i.handed_after IS NULL OR i.handed_after < $7)
-               AND NOT EXISTS (SELECT FROM owned o WHERE (i.api_group, i.kind, i.namespace, i.name)
-                                                         = (o.api_group, o.kind, o.namespace, o.name))",
+               AND (i.api_group, i.kind, i.namespace, i.name) NOT IN (SELECT * FROM owned)",
         )
         .bind(cluster.0)
         .bind(applier.0)

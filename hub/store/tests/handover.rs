@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Context as _, Result, ensure};
 use roadstead_hub_store::{BuiltObjects, Key, Moves, OldOwner, Sealer, Store};
 use roadstead_model::{Action, ApplierUid, Attempt, ClusterUid, Digest, ObjectRef, ObjectResult};
@@ -131,6 +133,34 @@ async fn an_attempt_that_did_not_know_of_it_does_not_settle_what_was_handed_over
     ensure!(store.history(*new, None, 1).await?.first().is_some_and(|newest| newest.change_set.is_empty()));
     site.settled(third, &[]).await?;
     ensure!(store.inventory(*cluster, *new).await?.is_empty());
+    Ok(())
+}
+
+/// So many objects that what looks at each of them for each of them takes ten seconds.
+#[tokio::test]
+async fn a_large_inventory_is_settled_at_once() -> Result<()> {
+    const MANY: usize = 5_000;
+    let names: Vec<String> = (0..MANY).map(|number| format!("map-{number}")).collect();
+    let site = Site::new(&[]).await?;
+    let owned: Vec<ObjectRef> = names.iter().map(|name| map(name)).collect();
+    let objects: Vec<Value> = names
+        .iter()
+        .map(|name| json!({ "g": "", "k": "ConfigMap", "ns": "apps", "n": name, "l": { "team": "red" } }))
+        .collect();
+    let build = site.stored(&json!(objects)).await?;
+    // Announced and settled, and all of it but one again.
+    for owned in [&owned[..], &owned[1..]] {
+        let mut tx = site.store.begin().await?;
+        ensure!(tx.announce(site.cluster, site.old, owned).await?.is_empty());
+        let began = Instant::now();
+        tx.settle(site.cluster, site.old, Attempt(1), owned, &[build]).await?;
+        ensure!(began.elapsed() < Duration::from_secs(4), "it took {:?}", began.elapsed());
+        tx.commit().await?;
+    }
+    ensure!(site.store.inventory(site.cluster, site.old).await?.len() == MANY - 1);
+    let red = "SELECT count(*) FROM inventory WHERE labels = '{\"team\": \"red\"}' AND NOT intended";
+    let count: i64 = sqlx::query_scalar(red).fetch_one(&mut site.database.connect().await?).await?;
+    ensure!(count == MANY as i64 - 1, "{count} have their labels");
     Ok(())
 }
 
