@@ -165,6 +165,7 @@ impl Store {
         applier: ApplierUid,
         built: &BuiltObjects<'_>,
     ) -> Result<bool, sqlx::Error> {
+        // Looked up in hash tables: the planner knows nothing of how many there are, and might look at each for each of them.
         sqlx::query_scalar(
             "WITH owned AS MATERIALIZED (
                  SELECT api_group, kind, namespace, name FROM inventory WHERE applier = $4 AND cluster_uid = $3),
@@ -173,13 +174,12 @@ impl Store {
                  FROM build_labels b, jsonb_to_recordset(b.objects) AS o (g text, k text, ns text, n text)
                  WHERE b.build_digest = ANY($1))
              SELECT NOT EXISTS (
-                        SELECT FROM owned WHERE NOT EXISTS (
-                            SELECT FROM built WHERE (g, k, n) = (api_group, kind, name)
-                                                AND namespace IN (ns, '', coalesce(nullif(ns, ''), $2))))
+                        SELECT FROM owned WHERE ((api_group, kind, namespace, name) IN (
+                            SELECT g, k, place, n
+                            FROM built, LATERAL (VALUES (ns), (''), (coalesce(nullif(ns, ''), $2))) AS places (place))) IS NOT TRUE)
                 AND NOT EXISTS (
-                        SELECT FROM built WHERE NOT EXISTS (
-                            SELECT FROM owned WHERE (g, k, n) = (api_group, kind, name)
-                                                AND namespace IN (ns, '', coalesce(nullif(ns, ''), $2))))",
+                        SELECT FROM built WHERE ((g, k, ns, n) IN (SELECT * FROM owned) OR (g, k, '', n) IN (SELECT * FROM owned)
+                                                 OR (g, k, coalesce(nullif(ns, ''), $2), n) IN (SELECT * FROM owned)) IS NOT TRUE)",
         )
         .bind(built.digests())
         .bind(built.default_namespace)

@@ -138,7 +138,7 @@ async fn an_attempt_that_did_not_know_of_it_does_not_settle_what_was_handed_over
 
 /// So many objects that what looks at each of them for each of them takes ten seconds.
 #[tokio::test]
-async fn a_large_inventory_is_settled_at_once() -> Result<()> {
+async fn a_large_inventory_is_settled_and_compared_at_once() -> Result<()> {
     const MANY: usize = 5_000;
     let names: Vec<String> = (0..MANY).map(|number| format!("map-{number}")).collect();
     let site = Site::new(&[]).await?;
@@ -158,6 +158,11 @@ async fn a_large_inventory_is_settled_at_once() -> Result<()> {
         tx.commit().await?;
     }
     ensure!(site.store.inventory(site.cluster, site.old).await?.len() == MANY - 1);
+    // One of what is built is another's, or nobody's; so all that may move is asked for.
+    let began = Instant::now();
+    let moves = site.store.moves(site.cluster, site.old, &built(&[build])).await?;
+    ensure!(moves == Moves::default(), "{moves:?}");
+    ensure!(began.elapsed() < Duration::from_secs(4), "it took {:?}", began.elapsed());
     let red = "SELECT count(*) FROM inventory WHERE labels = '{\"team\": \"red\"}' AND NOT intended";
     let count: i64 = sqlx::query_scalar(red).fetch_one(&mut site.database.connect().await?).await?;
     ensure!(count == MANY as i64 - 1, "{count} have their labels");
