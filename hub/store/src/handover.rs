@@ -203,9 +203,8 @@ impl Store {
             "WITH RECURSIVE {RELATED}, wanted AS MATERIALIZED (SELECT * FROM left_out($1, $10, $11, $12, $13))
              SELECT r.uid FROM related r
              WHERE is_behind
-                OR EXISTS (SELECT FROM build_labels b, jsonb_to_recordset(b.objects) AS o (g text, k text, ns text, n text)
-                           JOIN wanted w ON w.g = coalesce(o.g, '') AND w.k = o.k AND w.n = o.n
-                           WHERE b.build_digest IN (
+                OR EXISTS (SELECT FROM build_labels b, jsonb_to_recordset(b.objects) AS o (g text, k text, n text)
+                           WHERE ((coalesce(o.g, ''), o.k, o.n) IN (SELECT g, k, n FROM wanted)) IS TRUE AND b.build_digest IN (
                                SELECT r.build_digest UNION ALL
                                SELECT decode(substring(one ->> 'objects' FROM 8), 'hex')
                                FROM jsonb_array_elements(r.groups) AS built (one)))
@@ -336,9 +335,9 @@ impl Tx {
         let rows: Vec<Row> = sqlx::query_as(
             "UPDATE inventory i SET applier = $8, intended = true, handed_by = $9,
                     handed_after = coalesce((SELECT max(attempt) FROM reconciliation WHERE applier = $8), 0)
-             FROM (SELECT * FROM left_out($1, $2, $3, $4, $5) INTERSECT SELECT * FROM built_objects($6, $7)) o
              WHERE i.cluster_uid = $2 AND i.applier = $1
-               AND (i.api_group, i.kind, i.namespace, i.name) = (o.g, o.k, o.ns, o.n)
+               AND ((i.api_group, i.kind, i.namespace, i.name) IN (
+                        SELECT * FROM left_out($1, $2, $3, $4, $5) INTERSECT SELECT * FROM built_objects($6, $7))) IS TRUE
              RETURNING i.api_group, i.version, i.kind, i.namespace, i.name",
         )
         .bind(old.applier.0)

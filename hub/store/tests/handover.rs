@@ -138,7 +138,7 @@ async fn an_attempt_that_did_not_know_of_it_does_not_settle_what_was_handed_over
 
 /// So many objects that what looks at each of them for each of them takes ten seconds.
 #[tokio::test]
-async fn a_large_inventory_is_settled_and_compared_at_once() -> Result<()> {
+async fn a_large_inventory_is_settled_compared_and_handed_over_at_once() -> Result<()> {
     const MANY: usize = 5_000;
     let names: Vec<String> = (0..MANY).map(|number| format!("map-{number}")).collect();
     let site = Site::new(&[]).await?;
@@ -166,6 +166,14 @@ async fn a_large_inventory_is_settled_and_compared_at_once() -> Result<()> {
     let red = "SELECT count(*) FROM inventory WHERE labels = '{\"team\": \"red\"}' AND NOT intended";
     let count: i64 = sqlx::query_scalar(red).fetch_one(&mut site.database.connect().await?).await?;
     ensure!(count == MANY as i64 - 1, "{count} have their labels");
+    // All but one of them go to another owner.
+    let kept = site.build(&["map-1"], true).await?;
+    let began = Instant::now();
+    let moves = site.store.moves(site.cluster, site.old, &built(&[kept])).await?;
+    ensure!(moves.leaves && moves.owners.is_empty(), "{moves:?}");
+    ensure!(!site.store.deletes_what_moves(&site.old(Some(built(&[kept]))), &built(&[build])).await?);
+    ensure!(site.moved(&site.old(Some(built(&[kept]))), &built(&[build])).await?.len() == MANY - 2);
+    ensure!(began.elapsed() < Duration::from_secs(4), "it took {:?}", began.elapsed());
     Ok(())
 }
 
