@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use roadstead_apply::{Scope, Sight};
 use roadstead_model::{ApplierUid, DispatchKey, ObjectRef, ServiceAccount};
+use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -28,19 +29,44 @@ const MAX_WATCHES: usize = 64;
 type Version = Option<u64>;
 
 /// A ConfigMap or Secret that a dispatch read, as it was then.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Kept", into = "Kept")]
 pub(crate) struct Input {
+    object: ObjectRef,
     watch: Watch,
     version: Version,
+}
+
+/// The same as it is kept in the cluster: an agent that is started again watches it from there.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Kept {
+    object: ObjectRef,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    account: Option<ServiceAccount>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    version: Version,
+}
+
+impl From<Kept> for Input {
+    fn from(Kept { object, account, version }: Kept) -> Self {
+        let plural = if object.kind == "ConfigMap" { "configmaps" } else { "secrets" };
+        let scope = Arc::new(Scope::named(&object, plural).only(&object.name));
+        Self { object, watch: Watch { account, scope }, version }
+    }
+}
+
+impl From<Input> for Kept {
+    fn from(Input { object, watch, version }: Input) -> Self {
+        Self { object, account: watch.account, version }
+    }
 }
 
 impl Input {
     /// The ConfigMap or Secret that this account read; `version` is its resource version, as the apiserver gives it.
     pub(crate) fn read(object: &ObjectRef, account: Option<&ServiceAccount>, version: Option<&str>) -> Self {
-        let plural = if object.kind == "ConfigMap" { "configmaps" } else { "secrets" };
-        let scope = Arc::new(Scope::named(object, plural).only(&object.name));
         let version = version.map(|version| version.parse().unwrap_or_default());
-        Self { watch: Watch { account: account.cloned(), scope }, version }
+        Kept { object: object.clone(), account: account.cloned(), version }.into()
     }
 }
 
@@ -89,6 +115,13 @@ impl Inputs {
             self.changed.notify_one();
         }
         is_told
+    }
+
+    /// What this dispatch read, where it is the newest of its applier.
+    pub(crate) fn of(&self, key: &DispatchKey) -> Vec<Input> {
+        let state = self.state();
+        let read = state.read.get(&key.applier).filter(|read| read.key.fence() == key.fence());
+        read.map(|read| read.inputs.clone()).unwrap_or_default()
     }
 
     /// This applier's inputs are not watched any more.
@@ -228,6 +261,22 @@ mod tests {
         assert!(!inputs.ended(&key(1, 4), &[secret("keys", None)]));
         assert!(inputs.seen(&watch, None).is_empty());
         assert_eq!(inputs.seen(&watch, Some(9)), [key(1, 4)]);
+    }
+
+    #[test]
+    fn what_is_kept_of_them_is_watched_and_told_after_a_restart() {
+        let (before, after) = (Inputs::default(), Inputs::default());
+        let read =
+            [secret("keys", Some("5")), secret("absent", None), input("ConfigMap", "settings", Some("7"))];
+        before.ended(&key(1, 3), &read);
+        assert!(before.of(&key(1, 2)).is_empty(), "of an attempt before that");
+        let kept = serde_json::to_vec(&before.of(&key(1, 3))).expect("JSON");
+        let kept: Vec<Input> = serde_json::from_slice(&kept).expect("inputs");
+        assert_eq!(kept, read);
+        after.ended(&key(1, 3), &kept);
+        assert_eq!(after.wanted(Instant::now()), before.wanted(Instant::now()));
+        assert!(after.seen(&read[0].watch, Some(5)).is_empty(), "as it was read");
+        assert_eq!(after.seen(&read[2].watch, Some(8)), [key(1, 3)], "changed while no agent ran");
     }
 
     #[test]

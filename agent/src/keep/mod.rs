@@ -327,7 +327,8 @@ impl Keep {
         for applier in state.slots.appliers() {
             match records.get(&applier) {
                 Some(record) => {
-                    let is = (record.key.digest, record.content.digest(&record.inventory, record.is_well));
+                    let Record { key, inventory, is_well, inputs, content, .. } = record;
+                    let is = (key.digest, content.digest(key, inventory, inputs, *is_well));
                     state.kept.insert(applier, is);
                     state.goes_on.insert(applier, GoesOn::from(&record.content));
                 }
@@ -554,8 +555,15 @@ mod tests {
         }));
         let spec = spec.expect("a spec");
         let content = Content::Corrected { builds: Vec::new(), values: Values::default() };
-        let digest = content.digest(&[], true);
-        let record = Record { key: key.clone(), spec, inventory: Vec::new(), is_well: true, content };
+        let digest = content.digest(&key, &[], &[], true);
+        let record = Record {
+            key: key.clone(),
+            spec,
+            inventory: Vec::new(),
+            is_well: true,
+            inputs: Vec::new(),
+            content,
+        };
         assert!(keep.store(&key, digest, || Some(record)));
     }
 

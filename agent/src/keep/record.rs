@@ -14,6 +14,7 @@ use roadstead_model::{
 use serde::{Deserialize, Serialize};
 use zeroize::{Zeroize, Zeroizing};
 
+use crate::inputs::Input;
 use crate::tend::Watched;
 
 /// How many bytes a record has as JSON: an inventory of the largest size, and builds of what fits into all Secrets.
@@ -31,6 +32,9 @@ pub(crate) struct Record {
     /// Whether it ended well, with the health that was asked for. Records of earlier versions do not say so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_well: bool,
+    /// What it read in the cluster. Records of earlier versions do not say so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) inputs: Vec<Input>,
     #[serde(flatten)]
     pub(crate) content: Content,
 }
@@ -57,11 +61,23 @@ pub(crate) enum Content {
 }
 
 impl Content {
-    /// Tells it from what else may be kept of the same dispatch: with another inventory, or another end. Builds and values go with the
-    /// dispatch.
-    pub(crate) fn digest(&self, inventory: &[ObjectRef], is_well: bool) -> Digest {
+    /// Tells it from what else may be kept of the same dispatch: with another inventory, other inputs, or another end. Builds and values go
+    /// with the dispatch.
+    pub(crate) fn digest(
+        &self,
+        key: &DispatchKey,
+        inventory: &[ObjectRef],
+        inputs: &[Input],
+        is_well: bool,
+    ) -> Digest {
         let mut hasher = Hasher::default();
         hasher.update(&[u8::from(is_well)]);
+        if !inputs.is_empty() {
+            // The hub is told of a change by the attempt that read them, which has to be the newest.
+            hasher.update(&key.attempt.0.to_le_bytes());
+            // Texts and numbers: they always become JSON.
+            hasher.update(&serde_json::to_vec(inputs).unwrap_or_default());
+        }
         for object in inventory {
             hasher.update(object.to_string().as_bytes());
             hasher.update(b"\n");

@@ -22,13 +22,14 @@ impl<C: Cluster> Runner<C> {
         let now = Instant::now();
         let count = records.len();
         let shared = owned_by_several(&records);
-        for Record { key, spec, inventory, is_well, content } in records {
+        for Record { key, spec, inventory, is_well, inputs, content } in records {
             let mut slots = self.slots();
             let slot = slots.entry(key.applier).or_default();
             if slot.seen.is_some() {
                 continue;
             }
             slot.seen = Some(key.clone());
+            self.inner.inputs.ended(&key, &inputs);
             drop(slots);
             let applier = key.applier;
             let (tended, healths) = (&self.inner.tended, &self.inner.healths);
@@ -65,6 +66,7 @@ impl<C: Cluster> Runner<C> {
             if self.inner.keep.forgets(applier) {
                 tended.rest(applier);
                 healths.rest(applier);
+                self.inner.inputs.forget(applier);
             }
         }
         if count > 0 {
@@ -87,26 +89,28 @@ impl<C: Cluster> Runner<C> {
     /// Keeps in the cluster what is needed to go on with a dispatch that was carried out: to correct, where that may be and fits; else to
     /// notice what differs. `is_well`: it ended well.
     pub(super) fn keep(&self, dispatch: &Dispatch, inventory: &[ObjectRef], is_well: bool) {
-        let Inner { keep, tended, .. } = &*self.inner;
+        let Inner { keep, tended, inputs, .. } = &*self.inner;
         let (key, spec) = (&dispatch.key, &dispatch.spec);
+        let inputs = inputs.of(key);
         let record = |content| {
             Some(Record {
                 key: key.clone(),
                 spec: spec.clone(),
                 inventory: inventory.to_vec(),
                 is_well,
+                inputs: inputs.clone(),
                 content,
             })
         };
         if may_be_kept(dispatch) {
             let without_builds = Content::Corrected { builds: Vec::new(), values: Values::default() };
             let content = || self.builds_of(dispatch).and_then(record);
-            if keep.store(key, without_builds.digest(inventory, is_well), content) {
+            if keep.store(key, without_builds.digest(key, inventory, &inputs, is_well), content) {
                 return;
             }
         }
         let content = keep.watched(tended.watched(key.applier));
-        keep.store(key, content.digest(inventory, is_well), || record(content));
+        keep.store(key, content.digest(key, inventory, &inputs, is_well), || record(content));
     }
 
     /// The builds of a dispatch, with its values; none where they are too large to be kept.

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{CorrectionOutcome, Drift, Due, LastApplied, Tended, Watch};
+use crate::inputs::Input;
 use crate::keep::{Content, Record};
 
 const APPLIER: ApplierUid = ApplierUid(uuid::Uuid::nil());
@@ -544,7 +545,8 @@ fn what_is_kept_to_watch_by_is_read_as_it_was_written() {
     let Dispatch { mut key, spec, .. } = last().dispatch;
     key.digest = Some(spec.digest());
     let content = Content::Watched { watched, mark: u64::MAX };
-    let record = Record { key, spec, inventory: vec![object], is_well: true, content };
+    let inputs = vec![Input::read(&object, None, Some("7"))];
+    let record = Record { key, spec, inventory: vec![object], is_well: true, inputs, content };
     let bytes = record.encode().expect("bytes");
     assert_eq!(Record::decode(&bytes), Some(record));
 }

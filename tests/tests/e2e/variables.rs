@@ -7,6 +7,7 @@ use roadstead_tests::{Fleet, HubSetup, PATIENCE, config_map, eventually, kustomi
 use serde_json::Value;
 
 use crate::decryption::at_home;
+use crate::kept::{kept_of, uid};
 
 /// An object of the cluster.
 async fn live(fleet: &Fleet, namespace: &str, object: &str) -> Result<Value> {
@@ -247,12 +248,60 @@ async fn what_is_labelled_in_the_cluster_counts_at_once() -> Result<()> {
     set("configmap/labelled", r#"{"data":{"labelled":"two"}}"#).await?;
     fleet.cluster.has_word(ns, "map", Some("three two two")).await?;
     fleet.ready("kustomization/app").await?;
+    attempts(&fleet, 3).await
+}
+
+/// The first, and one for each change of what is labelled.
+async fn attempts(fleet: &Fleet, wanted: i64) -> Result<()> {
     let mut database = fleet.setup.database().connect().await?;
     let attempts: i64 = sqlx::query_scalar("SELECT count(*) FROM reconciliation WHERE NOT corrects")
         .fetch_one(&mut database)
         .await?;
-    ensure!(attempts == 3, "{attempts}: the first, and one for each change of what is labelled");
+    ensure!(attempts == wanted, "{attempts}");
     Ok(())
+}
+
+/// The interval is an hour. An agent that is started again knows what the one before it has read.
+#[tokio::test]
+async fn what_is_labelled_counts_to_an_agent_that_was_started_again() -> Result<()> {
+    let mut fleet = Fleet::start("rewatched").await?;
+    let space = fleet.cluster.namespace("rewatched").await?;
+    let ns = space.name().to_owned();
+    let create = ["create", "configmap", "labelled", "--from-literal=word=one", "--namespace", &ns];
+    fleet.cluster.kubectl().run(&create).await?;
+    let label = ["label", "configmap/labelled", "reconcile.fluxcd.io/watch=Enabled", "--namespace", &ns];
+    fleet.cluster.kubectl().run(&label).await?;
+    let map = config_map(&ns, "map", "${word}");
+    fleet.repository("app", &Commit::new().file("map.yaml", map)).await?;
+    fleet
+        .apply(&at_home(&ns, &["postBuild: {substituteFrom: [{kind: ConfigMap, name: labelled}]}"], "./"))
+        .await?;
+    fleet.ready("kustomization/app").await?;
+    let uid = uid(&fleet, "app").await?;
+    // Changed while the agent runs again, and while none runs.
+    for (attempt, word, is_away) in [(1, "two", false), (2, "three", true)] {
+        let of_attempt = format!("\"attempt\":{attempt}");
+        eventually("what was read is kept", PATIENCE, || async {
+            let kept = kept_of(&fleet, &uid).await?;
+            ensure!(kept.contains("labelled") && kept.contains(&of_attempt), "{kept}");
+            Ok(())
+        })
+        .await?;
+        fleet.agent.kill9().await?;
+        let patch = format!("{{\"data\":{{\"word\":\"{word}\"}}}}");
+        let change = ["patch", "configmap/labelled", "--namespace", &ns, "--type=merge", "-p", &patch];
+        if is_away {
+            fleet.cluster.kubectl().run(&change).await?;
+            fleet.agent.restart()?;
+        } else {
+            fleet.agent.restart()?;
+            fleet.agent.says("going on with what was applied before", PATIENCE).await?;
+            fleet.cluster.kubectl().run(&change).await?;
+        }
+        fleet.cluster.has_word(&ns, "map", Some(word)).await.with_context(|| fleet.tails())?;
+        fleet.ready("kustomization/app").await?;
+    }
+    attempts(&fleet, 3).await
 }
 
 #[tokio::test]
