@@ -14,6 +14,8 @@ use roadstead_tests::{
 };
 use serde_json::{Value, json};
 
+use crate::kept::{kept_of, uid};
+
 /// Within which a change of health is told, on a machine that does much else.
 const WITHIN: Duration = Duration::from_secs(5);
 
@@ -322,6 +324,33 @@ async fn only_the_last_health_is_told_to_a_hub_that_was_away() -> Result<()> {
     let of_health =
         new.iter().filter(|event| event.contains("HealthCheckFailed") || event.contains("All objects"));
     ensure!(of_health.count() == 1, "{new:#?}");
+    stays_ready(&fleet, "app").await?;
+    things.remove(&fleet).await
+}
+
+#[tokio::test]
+async fn health_goes_on_with_an_agent_that_was_started_without_its_hub() -> Result<()> {
+    let (mut fleet, _space, things) = with_things("restarted").await?;
+    let (uid, attempt) = (uid(&fleet, "app").await?, newest(&fleet).await?);
+    eventually("that it ended well is kept", PATIENCE, || async {
+        let kept = kept_of(&fleet, &uid).await?;
+        ensure!(kept.contains("\"isWell\":true"), "{kept}");
+        Ok(())
+    })
+    .await?;
+    // It breaks while neither is there.
+    fleet.hub.kill9().await?;
+    fleet.agent.kill9().await?;
+    things.are("Broken").await?;
+    fleet.agent.restart()?;
+    fleet.agent.says("going on with what was applied before", PATIENCE).await?;
+    fleet.hub = HubProcess::start(&fleet.setup).await?;
+    let message = healthy(&fleet, "False", "HealthCheckFailed").await?;
+    ensure!(message.starts_with("Thing one has failed"), "{message}");
+    things.are("Ready").await?;
+    healthy(&fleet, "True", "Succeeded").await?;
+    // By what the agent watches, and not by another attempt.
+    ensure!(newest(&fleet).await? == attempt, "there was another attempt");
     stays_ready(&fleet, "app").await?;
     things.remove(&fleet).await
 }
