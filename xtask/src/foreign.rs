@@ -65,7 +65,7 @@ pub(crate) fn install_for_bench(
     phases: &mut Phases,
     part: Option<&str>,
 ) -> Result<Vec<(&'static str, OsString)>> {
-    let taken = [("rights", OIDC), ("sources", CLIENTS)];
-    let taken = taken.into_iter().filter(|(of, _)| part.is_none_or(|part| part == *of));
+    let taken = [(&["rights"][..], OIDC), (&["sources", "secrets"], CLIENTS)];
+    let taken = taken.into_iter().filter(|(of, _)| part.is_none_or(|part| of.contains(&part)));
     taken.map(|(_, foreign)| Ok((foreign.variable, foreign.install(root, runner, phases)?.into()))).collect()
 }

@@ -15,6 +15,7 @@ mod memory;
 mod pipeline;
 mod requests;
 mod rights;
+mod secrets;
 mod watchers;
 
 use std::time::Duration;
@@ -31,6 +32,7 @@ use fleet::fairness::Greed;
 use fleet::sources::Amount;
 use memory::Processes;
 use rights::People;
+use secrets::Files;
 
 /// How each server is loaded. `ROADSTEAD_BENCH_QUICK` shrinks it, to try the program itself.
 #[derive(Debug, Clone, Copy)]
@@ -62,6 +64,8 @@ pub(crate) struct Plan {
     pub(crate) edits: usize,
     /// Who asks by an issuer's tokens and roles.
     pub(crate) people: People,
+    /// Files that are decrypted.
+    pub(crate) secrets: Files,
 }
 
 impl Plan {
@@ -92,6 +96,7 @@ impl Plan {
                 applied: 500,
                 edits: 20,
                 people: People { people: 40, bindings: 100, taken: 5 },
+                secrets: Files { files: 20, starts: 5 },
             };
         }
         let time = Duration::from_secs(15);
@@ -120,6 +125,7 @@ impl Plan {
             applied: 5_000,
             edits: 100,
             people: People { people: 1_000, bindings: 500, taken: 50 },
+            secrets: Files { files: 500, starts: 100 },
         }
     }
 }
@@ -169,6 +175,10 @@ async fn main() -> Result<()> {
     if matches!(only.as_str(), "" | "requests") {
         eprintln!("requests to an apiserver, by who asks");
         requests::measure(&mut report).await?;
+    }
+    if matches!(only.as_str(), "" | "secrets") {
+        eprintln!("secrets: {:?}", plan.secrets);
+        secrets::measure(&mut report, plan.secrets).await?;
     }
     // An hour long, so only where it is asked for.
     if only == "dashboard" {
