@@ -155,6 +155,7 @@ impl Value {
             Self::Null(form @ NullForm::Empty) => *form = NullForm::Quoted,
             Self::String(text) => match text.style() {
                 TextStyle::Folded => *text = text.with_style(TextStyle::Quoted),
+                TextStyle::RetypedFolded => *text = text.with_style(TextStyle::Retyped),
                 TextStyle::Untagged => *text = text.with_style(TextStyle::UntaggedInBrackets),
                 TextStyle::Time if text.contains(':') => *text = text.with_style(TextStyle::TimeInBrackets),
                 _ => {}
@@ -333,6 +334,11 @@ impl Map {
         self.find(key).ok().map(|i| &self.entries[i].1)
     }
 
+    /// The key itself as it is here.
+    pub(crate) fn own_key(&self, key: &str) -> Option<&Str> {
+        self.find(key).ok().map(|i| &self.entries[i].0)
+    }
+
     /// The value at a key.
     pub fn get_mut(&mut self, key: &str) -> Option<&mut Value> {
         self.find(key).ok().map(|i| &mut self.entries[i].1)
@@ -402,6 +408,11 @@ impl Map {
     /// All values, by the bytes of their keys.
     pub fn values_mut(&mut self) -> impl Iterator<Item = (&Str, &mut Value)> {
         self.entries.iter_mut().map(|(k, v)| (&*k, v))
+    }
+
+    /// All entries. A key may get a text of its own, and must say the same.
+    pub(crate) fn entries_mut(&mut self) -> impl Iterator<Item = (&mut Str, &mut Value)> {
+        self.entries.iter_mut().map(|(key, value)| (key, value))
     }
 
     /// Builds a map from entries in any order, and gives back those whose keys came before.

@@ -46,7 +46,7 @@ impl Specs {
         let mut specs = Self {
             name_prefix: vec![name.clone()],
             name_suffix: vec![name],
-            common_labels: common_labels(&template_labels),
+            common_labels: common_labels(),
             labels: Vec::new(),
             template_labels,
             annotations: annotations(),
@@ -71,17 +71,16 @@ impl Specs {
     }
 }
 
-fn common_labels(template_labels: &[FieldSpec]) -> Vec<FieldSpec> {
+/// In the order in which kustomize's sort leaves those of a kind: the last one says how a label is written.
+fn common_labels() -> Vec<FieldSpec> {
+    const TEMPLATE: &str = "spec/template/metadata/labels";
+    const SELECTOR: &str = "spec/selector/matchLabels";
     let mut specs = vec![
         FieldSpec::new("", "v1", "Service", "spec/selector", true),
-        FieldSpec::new("", "v1", "ReplicationController", "spec/selector", true),
-        FieldSpec::new("", "", "Deployment", "spec/selector/matchLabels", true),
-        FieldSpec::new("", "", "ReplicaSet", "spec/selector/matchLabels", true),
-        FieldSpec::new("", "", "DaemonSet", "spec/selector/matchLabels", true),
-        FieldSpec::new("apps", "", "StatefulSet", "spec/selector/matchLabels", true),
-        FieldSpec::new("batch", "", "Job", "spec/selector/matchLabels", false),
-        FieldSpec::new("batch", "", "CronJob", "spec/jobTemplate/spec/selector/matchLabels", false),
-        FieldSpec::new("policy", "", "PodDisruptionBudget", "spec/selector/matchLabels", false),
+        FieldSpec::new("", "", "Deployment", TEMPLATE, true),
+        FieldSpec::new("", "", "Deployment", SELECTOR, true),
+        FieldSpec::new("apps", "", "StatefulSet", SELECTOR, true),
+        FieldSpec::new("apps", "", "StatefulSet", "spec/volumeClaimTemplates[]/metadata/labels", true),
     ];
     for kind in ["Deployment", "StatefulSet"] {
         for affinity in ["podAffinity", "podAntiAffinity"] {
@@ -95,11 +94,26 @@ fn common_labels(template_labels: &[FieldSpec]) -> Vec<FieldSpec> {
         let spread = "spec/template/spec/topologySpreadConstraints/labelSelector/matchLabels";
         specs.push(FieldSpec::new("apps", "", kind, spread, false));
     }
-    for path in ["spec", "spec/ingress/from", "spec/egress/to"] {
+    specs.extend([
+        FieldSpec::new("apps", "", "StatefulSet", TEMPLATE, true),
+        FieldSpec::new("batch", "", "CronJob", "spec/jobTemplate/metadata/labels", true),
+        FieldSpec::new("batch", "", "CronJob", "spec/jobTemplate/spec/template/metadata/labels", true),
+        FieldSpec::new("batch", "", "CronJob", "spec/jobTemplate/spec/selector/matchLabels", false),
+        FieldSpec::new("policy", "", "PodDisruptionBudget", SELECTOR, false),
+        FieldSpec::new("batch", "", "Job", SELECTOR, false),
+        FieldSpec::new("batch", "", "Job", TEMPLATE, true),
+    ]);
+    for path in ["spec/egress/to", "spec/ingress/from", "spec"] {
         let path = format!("{path}/podSelector/matchLabels");
         specs.push(FieldSpec::new("networking.k8s.io", "", "NetworkPolicy", &path, false));
     }
-    specs.extend_from_slice(template_labels);
+    specs.push(FieldSpec::new("", "v1", "ReplicationController", TEMPLATE, true));
+    specs.push(FieldSpec::new("", "v1", "ReplicationController", "spec/selector", true));
+    for kind in ["DaemonSet", "ReplicaSet"] {
+        specs.push(FieldSpec::new("", "", kind, TEMPLATE, true));
+        specs.push(FieldSpec::new("", "", kind, SELECTOR, true));
+    }
+    specs.push(FieldSpec::new("", "", "", "metadata/labels", true));
     specs
 }
 

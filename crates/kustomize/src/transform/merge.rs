@@ -23,7 +23,7 @@ use crate::value::{Map, Value};
 use nodes::{Kind, MapNode, NodeId, Nodes};
 
 pub(super) use give::Merged;
-pub(super) use place::Hints;
+pub(super) use place::{Hints, in_style, set_alone};
 
 const DIRECTIVE: &str = "$patch";
 

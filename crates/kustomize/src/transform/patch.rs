@@ -434,7 +434,7 @@ fn merge_into(
             if has_given_version {
                 give_version(resource);
             }
-            watch.settle(resource)?;
+            watch.settle(resource, true)?;
         }
         _ => {
             resource.set_value(Map::new());

@@ -12,7 +12,7 @@ use crate::yaml;
 
 use super::path::{self, Field, Make, Part, Visitor};
 use super::select::Matcher;
-use super::shared::Watch;
+use super::shared::{self, Watch};
 use super::structured;
 
 /// Runs the entries of `replacements`.
@@ -48,17 +48,30 @@ impl Copied {
         Self { size: Size::of(&value), value, text, from: None }
     }
 
+    /// Is it the field of this object that leads to all of a path but its end? Then it is a part of what it becomes.
+    fn is_around(&self, at: usize, words: &[String]) -> bool {
+        self.from
+            .as_ref()
+            .is_some_and(|(from, parts)| *from == at && words.len() > parts.len() && words.starts_with(parts))
+    }
+
     /// After a change of an object: where its own field is the source of the value, kustomize goes on with what it is now.
-    fn follow(&mut self, at: usize, object: &Value) {
-        let Some((from, parts)) = &self.from else { return };
-        if *from != at || self.value.scalar_text().is_none() {
-            return;
+    fn follow(&mut self, at: usize, object: &Value, budget: &Budget) -> Result<(), String> {
+        let Some((from, parts)) = &self.from else { return Ok(()) };
+        if *from != at {
+            return Ok(());
         }
-        if let Ok(Some(now)) = path::lookup(object, parts)
-            && let Some(text) = now.scalar_text()
-        {
-            (self.size, self.value, self.text) = (Size::of(now), now.clone(), text);
+        if let Ok(Some(now)) = path::lookup(object, parts) {
+            let text = now.scalar_text();
+            if text.is_none() {
+                budget.work(Size::of(now).nodes)?;
+                budget.keep(Size::of(now).bytes())?;
+            } else if self.value.scalar_text().is_none() {
+                return Ok(());
+            }
+            (self.size, self.value, self.text) = (Size::of(now), now.clone(), text.unwrap_or_default());
         }
+        Ok(())
     }
 }
 
@@ -95,7 +108,9 @@ fn copy(source: &Source, loader: &Loader<'_>, objects: &mut Resources) -> Result
         Some(Value::List(items)) if items.is_empty() => return Err(missing()),
         Some(value) => {
             loader.budget.work(Size::of(value).nodes)?;
-            value.clone()
+            let mut value = value.clone();
+            shared::leave_groups(&mut value, &resource.shared, &loader.budget)?;
+            value
         }
     };
     let FieldOptions { delimiter, index, .. } = &source.options;
@@ -201,13 +216,19 @@ fn replace(
             resource.untagged |= target.options.create;
             let mut object = Value::Map(resource.edit(std::mem::take));
             for path in &paths {
-                set_path(&mut object, path, &target.options, copied, budget)
-                    .map_err(|message| format!("{id}: {}: {message}", path.text))?;
+                let error = |message| format!("{id}: {}: {message}", path.text);
+                if target.options.create && copied.is_around(at, &path.words) {
+                    // What is made there is a part of what is copied.
+                    path::visit(&mut object, &path.parts, Make::of(&copied.value), &mut Touch { budget })
+                        .map_err(error)?;
+                    copied.follow(at, &object, budget).map_err(error)?;
+                }
+                set_path(&mut object, path, &target.options, copied, budget).map_err(error)?;
+                copied.follow(at, &object, budget).map_err(error)?;
             }
-            copied.follow(at, &object);
             let Value::Map(map) = object else { return Err(format!("{id}: no mapping is left of it")) };
             resource.set_value(map);
-            watch.settle(resource)
+            watch.settle(resource, false)
         })?;
     }
     Ok(())
@@ -280,6 +301,25 @@ fn set_inside_of_text(
         };
     }
     Ok(false)
+}
+
+/// Makes the fields that a path leads to, and leaves them as they are.
+struct Touch<'t> {
+    budget: &'t Budget,
+}
+
+impl Visitor for Touch<'_> {
+    fn set(&mut self, _: Field<'_>) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn count(&mut self, elements: usize) -> Result<(), String> {
+        self.budget.work(elements)
+    }
+
+    fn budget(&self) -> &Budget {
+        self.budget
+    }
 }
 
 /// Sets the fields that a path leads to.
@@ -366,7 +406,7 @@ fn kind(scalar: &Value) -> &'static str {
 /// A text in the place of a scalar, whose type stays.
 fn retype(old: &Value, text: &str) -> Result<Value, String> {
     if let Value::String(old) = old
-        && old.style() == TextStyle::Retyped
+        && old.is_retyped()
     {
         let before = yaml::plain_value(old);
         let new = retype(&before, text)?;
@@ -375,7 +415,7 @@ fn retype(old: &Value, text: &str) -> Result<Value, String> {
             |value: &Value| matches!(value, Value::Number(number) if matches!(number.num, Num::Float(_)));
         return Ok(match is_float(&before) && !is_float(&new) {
             true => new,
-            false => Value::String(Text::new(text, TextStyle::Retyped)),
+            false => Value::String(Text::new(text, old.style())),
         });
     }
     if let Value::String(old) = old

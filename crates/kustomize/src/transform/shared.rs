@@ -7,22 +7,34 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::budget::{Budget, Held};
+use crate::budget::{Budget, Held, weight};
 use crate::fieldspec::{FieldSpec, Step};
 use crate::resource::Resource;
-use crate::value::{Map, Str, Text, Value};
+use crate::value::{Map, Number, Str, Text, Value};
 
-/// One text in several places: where the specifications lead, those that hold this very text and no copy of it.
+use super::merge::{in_style, set_alone};
+
+/// One value in several places: where the specifications lead, those that hold this very key and no copy of it.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(super) key: Str,
-    pub(super) text: Str,
+    pub(super) value: Value,
     pub(super) fields: Rc<[FieldSpec]>,
 }
 
 impl Group {
-    pub(super) fn holds(&self, key: &str, value: &Value) -> bool {
-        *self.key == *key && matches!(value, Value::String(text) if Arc::ptr_eq(text.as_shared(), &self.text))
+    /// Is this the key of one of its places?
+    pub(super) fn is_at(&self, key: &Str) -> bool {
+        Str::ptr_eq(key, &self.key)
+    }
+
+    /// Was a value set to one of its places? It may say what was there before.
+    fn differs(&self, value: &Value) -> bool {
+        match (value, &self.value) {
+            (Value::String(a), Value::String(b)) => !Arc::ptr_eq(a.as_shared(), b.as_shared()),
+            (Value::Number(a), Value::Number(b)) => !Arc::ptr_eq(&a.text, &b.text),
+            (a, b) => a != b,
+        }
     }
 
     /// The places in an object, the first ones first.
@@ -36,6 +48,13 @@ impl Group {
         Ok(out)
     }
 
+    /// The value at one of the places, if it is still one.
+    fn find<'v>(&self, object: &'v mut Map, place: &Place) -> Option<&'v mut Value> {
+        let (_, around) = place.split_last()?;
+        let Value::Map(map) = find(object, around)? else { return None };
+        if map.own_key(&self.key).is_some_and(|key| self.is_at(key)) { map.get_mut(&self.key) } else { None }
+    }
+
     fn collect(
         &self,
         map: &Map,
@@ -47,7 +66,7 @@ impl Group {
         /// Of a place besides its parts, in a list that grows.
         const PLACE: usize = 128;
         let Some((step, rest)) = path.split_first() else {
-            if map.get(&self.key).is_some_and(|value| self.holds(&self.key, value)) {
+            if map.own_key(&self.key).is_some_and(|key| self.is_at(key)) {
                 held.held.grow(held.budget, PLACE + (at.len() + 1) * size_of::<Part>())?;
                 let mut place = at.clone();
                 place.push(Part::Key(self.key.clone()));
@@ -86,6 +105,27 @@ impl<'b> Hold<'b> {
     }
 }
 
+/// Makes what was copied from an object no part of what changes together in it, or in others that got the same labels.
+pub(super) fn leave_groups(value: &mut Value, groups: &[Rc<Group>], budget: &Budget) -> Result<(), String> {
+    match value {
+        _ if groups.is_empty() => {}
+        Value::List(items) => {
+            items.iter_mut().try_for_each(|item| leave_groups(item, groups, budget))?;
+        }
+        Value::Map(map) => {
+            for (key, value) in map.entries_mut() {
+                if groups.iter().any(|group| group.is_at(key)) {
+                    budget.keep(weight::TEXT + key.len())?;
+                    *key = Str::from(&**key);
+                }
+                leave_groups(value, groups, budget)?;
+            }
+        }
+        Value::Null(_) | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+    Ok(())
+}
+
 /// Keys and indices that lead to a value.
 type Place = Vec<Part>;
 
@@ -95,7 +135,7 @@ enum Part {
     Index(usize),
 }
 
-fn find<'v>(object: &'v mut Map, place: &Place) -> Option<&'v mut Value> {
+fn find<'v>(object: &'v mut Map, place: &[Part]) -> Option<&'v mut Value> {
     let (first, rest) = place.split_first()?;
     let Part::Key(key) = first else { return None };
     rest.iter().try_fold(object.get_mut(key)?, |value, part| match (part, value) {
@@ -123,41 +163,45 @@ impl<'b> Watch<'b> {
         Ok(Self { groups: groups?, hold })
     }
 
-    /// Carries what changed in one place to the others.
-    pub(super) fn settle(mut self, resource: &mut Resource) -> Result<(), String> {
+    /// Carries what changed in one place to the others. A merge comes by all places, in their order, and sets each once more.
+    pub(super) fn settle(mut self, resource: &mut Resource, merged: bool) -> Result<(), String> {
         for (group, places) in self.groups {
-            if let Some(group) = resource.edit(|object| carry(object, group, &places, &mut self.hold))? {
-                resource.shared.push(group);
-            }
+            let group = resource.edit(|object| carry(object, group, &places, merged, &mut self.hold))?;
+            resource.shared.push(group);
         }
         Ok(())
     }
 }
 
-/// The group as it is from now on; none where its value is not a text any more.
+/// The group as it is from now on.
 fn carry(
     object: &mut Map,
     group: Rc<Group>,
     places: &[Place],
+    merged: bool,
     hold: &mut Hold<'_>,
-) -> Result<Option<Rc<Group>>, String> {
+) -> Result<Rc<Group>, String> {
     let mut left: Vec<&Place> = Vec::with_capacity(places.len());
-    let mut changed = None;
+    let (mut value, mut quoted, mut changed) = (group.value.clone(), false, false);
     for place in places {
-        match find(object, place) {
+        match group.find(object, place) {
+            // It is gone, or something that was copied took its place.
             None | Some(Value::Map(_) | Value::List(_)) => continue,
-            Some(value) if group.holds(&group.key, value) => {}
             // What is written last counts, also where it is the text that was there before.
-            Some(value) => changed = Some(value.clone()),
+            Some(new) if group.differs(new) => {
+                // It took over the style that this place had, and not the one that the places before gave to all.
+                value = if quoted { in_style(Some(&value), new.clone()) } else { new.clone() };
+                changed = true;
+            }
+            Some(_) if merged => quoted |= set_alone(&mut value),
+            Some(_) => {}
         }
         left.push(place);
     }
-    let Some(changed) = changed else { return Ok(Some(group)) };
-    // A text of its own, so that nothing else is taken for a part of the group.
-    let value = match changed {
-        Value::String(text) => Value::String(Text::new(&*text, text.style())),
-        other => other,
-    };
+    if !changed && !quoted {
+        return Ok(group);
+    }
+    let value = if changed { on_its_own(value) } else { value };
     for place in left {
         if let Some(slot) = find(object, place) {
             *slot = value.clone();
@@ -166,22 +210,26 @@ fn carry(
     set_all(object, &group, &value, hold)
 }
 
+/// A value with a text of its own, so that it can be told from others that say the same.
+fn on_its_own(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(Text::new(&*text, text.style())),
+        Value::Number(number) => Value::Number(Number { text: Str::from(&*number.text), ..number }),
+        other => other,
+    }
+}
+
 /// Sets what is left of a group.
 pub(super) fn set_all(
     object: &mut Map,
     group: &Group,
     value: &Value,
     hold: &mut Hold<'_>,
-) -> Result<Option<Rc<Group>>, String> {
+) -> Result<Rc<Group>, String> {
     for place in group.places(object, hold)? {
         if let Some(slot) = find(object, &place) {
             *slot = value.clone();
         }
     }
-    let Value::String(text) = value else { return Ok(None) };
-    Ok(Some(Rc::new(Group {
-        key: group.key.clone(),
-        text: text.as_shared().clone(),
-        fields: group.fields.clone(),
-    })))
+    Ok(Rc::new(Group { key: group.key.clone(), value: value.clone(), fields: group.fields.clone() }))
 }

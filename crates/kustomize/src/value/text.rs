@@ -33,6 +33,8 @@ pub(crate) enum TextStyle {
     /// In quotes or as a block, but still the number, boolean or time of a patch that took its place: what takes the place of
     /// that must be of its type. Once it is written and read again, it is a text.
     Retyped,
+    /// The same as a block whose lines are folded.
+    RetypedFolded,
     /// Without quotes and without a tag: a build set it where nothing was. It is a text as long as nobody looks; once it is
     /// written and read again, it is what a scalar without quotes is, a number perhaps, or null.
     Untagged,
@@ -82,6 +84,7 @@ impl Text {
             | TextStyle::Untagged
             | TextStyle::UntaggedInBrackets => TextStyle::Plain,
             TextStyle::Retyped => TextStyle::Quoted,
+            TextStyle::RetypedFolded => TextStyle::Folded,
             style => style,
         }
     }
@@ -94,6 +97,11 @@ impl Text {
     /// Is it a time rather than a text to YAML?
     pub(crate) fn is_time(&self) -> bool {
         matches!(self.style, TextStyle::Time | TextStyle::TimeInBrackets)
+    }
+
+    /// Is it the number, boolean or time of a patch in the quotes of a text?
+    pub(crate) fn is_retyped(&self) -> bool {
+        matches!(self.style, TextStyle::Retyped | TextStyle::RetypedFolded)
     }
 
     /// Has it neither quotes nor a tag, so that it is a text only as long as nobody looks?

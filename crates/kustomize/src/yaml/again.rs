@@ -14,8 +14,8 @@ use crate::value::{Map, Str, Text, TextStyle, Value};
 /// Writes and reads again. A text that stands in many places comes out once.
 #[derive(Default)]
 pub(crate) struct Again {
-    /// By the place of a text: the text itself, which keeps its place, and what it comes to.
-    done: HashMap<*const str, (Str, Str)>,
+    /// By the place of a text, and whether it is folded: the text itself, which keeps its place, and what it comes to.
+    done: HashMap<(*const str, bool), (Str, Str)>,
 }
 
 impl Again {
@@ -49,7 +49,7 @@ impl Again {
 
     /// Changes one text.
     fn text(&mut self, text: &mut Text, budget: &Budget) -> Result<(), String> {
-        if text.style() == TextStyle::Retyped {
+        if text.is_retyped() {
             // Not by its place: elsewhere the same text can be a time that is written otherwise.
             *text = text.with_style(TextStyle::Quoted);
             return Ok(());
@@ -57,18 +57,19 @@ impl Again {
         if !changes(text) {
             return Ok(());
         }
-        if let Some((_, again)) = self.done.get(&std::ptr::from_ref::<str>(text)) {
+        let is_folded = text.style() == TextStyle::Folded;
+        if let Some((_, again)) = self.done.get(&(std::ptr::from_ref::<str>(text), is_folded)) {
             *text = Text::new(again.clone(), TextStyle::Quoted);
             return Ok(());
         }
         // At worst, every other character is a line break that comes out as two.
         budget.keep(PLACE + weight::TEXT + text.len().saturating_mul(2))?;
-        let again: Str = match text.style() {
-            TextStyle::Folded => refold(text).into(),
-            _ => as_time(text).unwrap_or_else(|| text.as_shared().clone()),
+        let again: Str = match is_folded {
+            true => refold(text).into(),
+            false => as_time(text).unwrap_or_else(|| text.as_shared().clone()),
         };
         let before = text.as_shared().clone();
-        self.done.insert(Str::as_ptr(&before), (before, again.clone()));
+        self.done.insert((Str::as_ptr(&before), is_folded), (before, again.clone()));
         *text = Text::new(again, TextStyle::Quoted);
         Ok(())
     }

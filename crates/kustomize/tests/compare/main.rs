@@ -90,7 +90,7 @@ enum Difference {
 
 /// What we refuse wherever it stands, and kustomize only where it is still there in the end: no patch took it away. And what
 /// it takes and does not keep apart itself.
-const STRICTER: [&str; 8] = [
+const STRICTER: [&str; 9] = [
     "which kustomize would change in all",
     "which kustomize confuses",
     "a list of more than 512 elements",
@@ -98,6 +98,7 @@ const STRICTER: [&str; 8] = [
     "is not a number that JSON has",
     "a value with the tag !!",
     "a mapping key must be a string",
+    "does not fit where",
     "!!binary value is not base64",
 ];
 
@@ -177,6 +178,11 @@ fn lists_are_merged_by_keys_as_kustomize_merges_them() {
 #[test]
 fn nodes_in_several_places_are_changed_as_kustomize_changes_them() {
     compare(random::nodes::tree, 1_500);
+}
+
+#[test]
+fn labels_are_written_as_kustomize_writes_them() {
+    compare(random::labels::tree, 1_500);
 }
 
 /// Compares as many inputs as the environment says, or `few`.

@@ -147,14 +147,27 @@ impl<'h> Hints<'h> {
     }
 }
 
-/// A field that only one side has is set to its own value. kustomize then puts a text in quotes that was none in YAML 1.1.
-pub(super) fn set_alone(value: &mut Value) {
+/// A field that only one side has is set to its own value. kustomize then puts a text in quotes that was none in YAML 1.1. Tells
+/// whether it did.
+pub(in crate::transform) fn set_alone(value: &mut Value) -> bool {
     if let Value::String(text) = value
         && text.style() == TextStyle::Plain
-        && yaml::is_other_in_1_1(text)
+        && (!is_word(text) || yaml::is_other_in_1_1(text))
+        && yaml::is_quoted_when_set(text)
     {
         *text = text.with_style(TextStyle::Quoted);
+        return true;
     }
+    false
+}
+
+/// Most texts are such: without quotes they are texts, or something of one line.
+fn is_word(text: &str) -> bool {
+    let is_inner =
+        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'/' | b'_' | b'-' | b' ');
+    text.bytes().all(is_inner)
+        && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && !text.ends_with(' ')
 }
 
 /// A value of a patch as it is where it comes to stand.
@@ -168,7 +181,7 @@ pub(super) fn fit(mut value: Value, brackets: bool) -> Value {
 }
 
 /// A scalar of a patch takes the style of what it replaces. So a number in quotes is a text.
-pub(super) fn in_style(target: Option<&Value>, patch: Value) -> Value {
+pub(in crate::transform) fn in_style(target: Option<&Value>, patch: Value) -> Value {
     let style = match (target, &patch) {
         (None, _) => return patch,
         // What is text stays one with the tag of what it replaces; a boolean or number gets its own.
@@ -176,25 +189,28 @@ pub(super) fn in_style(target: Option<&Value>, patch: Value) -> Value {
         (Some(Value::String(text)), _) => text.kept_style(),
         (Some(_), _) => TextStyle::Plain,
     };
-    match (style, patch) {
-        (TextStyle::Quoted, Value::String(text)) if text.is_time() => {
-            Value::String(text.with_style(TextStyle::Retyped))
-        }
-        (TextStyle::Quoted | TextStyle::Folded, Value::String(text)) => Value::String(text.with_style(style)),
-        (TextStyle::TimeInBrackets, Value::String(text)) if text.is_time() => {
+    let retyped = match style {
+        TextStyle::Quoted => Some(TextStyle::Retyped),
+        TextStyle::Folded => Some(TextStyle::RetypedFolded),
+        _ => None,
+    };
+    match (retyped, patch) {
+        (Some(retyped), Value::String(text)) => {
+            let style = if text.is_time() { retyped } else { style };
             Value::String(text.with_style(style))
         }
-        (_, Value::String(text)) if text.is_time() => Value::String(text.with_style(TextStyle::Time)),
-        (TextStyle::Tagged | TextStyle::TaggedQuoted, Value::String(text)) => {
+        (Some(retyped), patch) => {
+            patch.scalar_text().map_or(patch, |text| Value::String(Text::new(text, retyped)))
+        }
+        (None, Value::String(text)) => {
+            let style = match style {
+                TextStyle::TimeInBrackets if text.is_time() => style,
+                _ if text.is_time() => TextStyle::Time,
+                TextStyle::Tagged | TextStyle::TaggedQuoted => style,
+                _ => TextStyle::Plain,
+            };
             Value::String(text.with_style(style))
         }
-        (_, Value::String(text)) => Value::String(text.with_style(TextStyle::Plain)),
-        (TextStyle::Quoted, patch) => {
-            patch.scalar_text().map_or(patch, |text| Value::String(Text::new(text, TextStyle::Retyped)))
-        }
-        (TextStyle::Folded, patch) => {
-            patch.scalar_text().map_or(patch, |text| Value::String(Text::new(text, style)))
-        }
-        (_, patch) => patch,
+        (None, patch) => patch,
     }
 }

@@ -35,8 +35,8 @@ pub(super) fn settle_annotations(object: &mut Map, notes: &[Rc<KeyNotes>]) {
 /// An entry with its key's last value.
 fn last_entry((key, value): (Str, Value), last: &HashMap<*const str, &Value>) -> (Str, Value) {
     match last.get(&Str::as_ptr(&key)) {
-        Some(last) if last.scalar_text().is_some() => (Str::from(&*key), (*last).clone()),
-        _ => (key, value),
+        Some(last) => (Str::from(&*key), (*last).clone()),
+        None => (key, value),
     }
 }
 
@@ -47,7 +47,8 @@ fn settle_texts(patch: &mut Map, last: &HashMap<*const str, &Value>) {
     for field in ["labels", "annotations"] {
         match meta.remove(field) {
             Some(Value::Map(map)) if !map.is_empty() => {
-                let text = |value: Value| value.scalar_text().map_or(value, Value::string);
+                // A list or mapping has no text.
+                let text = |value: Value| Value::string(value.scalar_text().unwrap_or_default());
                 let entries = map.into_entries().into_iter().map(|entry| last_entry(entry, last));
                 let map: Map = entries.map(|(key, value)| (key, text(value))).collect();
                 meta.insert(field, Value::Map(map));

@@ -1,6 +1,7 @@
 //! Random trees of files, the same for the same seed: objects in all styles that YAML has, and kustomizations over them.
 
 mod kustomizations;
+pub(crate) mod labels;
 pub(crate) mod lists;
 pub(crate) mod nodes;
 mod values;
