@@ -155,19 +155,25 @@ impl Typed {
     /// The value that Go makes of a scalar; `None` for a number that it cannot read.
     fn new(value: &Value) -> Option<Self> {
         let (whole, part) = match value {
-            Value::Number(number) => match number.text.parse::<i64>() {
-                Ok(int) => (Value::int(int), int.to_string().into()),
-                // Go has no number for what only fits 64 bits without a sign.
-                Err(_) if number.text.parse::<u64>().is_ok() => return None,
-                // A float, and so is a large integer that came by JSON.
-                Err(_) => {
-                    let is_float = matches!(number.num, Num::Float(_));
-                    let text =
-                        if is_float { without_underscores(&number.text)? } else { (&*number.text).into() };
-                    let float: f64 = text.parse().ok()?;
-                    (plain_value(&float.to_string()), general(float).into())
+            Value::Number(number) => {
+                let is_float = matches!(number.num, Num::Float(_));
+                match number.text.parse::<i64>() {
+                    // `-0` is an integer to Go.
+                    Ok(int) if !is_float || int == 0 => (Value::int(int), int.to_string().into()),
+                    // Go has no number for what only fits 64 bits without a sign.
+                    Err(_) if number.text.parse::<u64>().is_ok() => return None,
+                    // A float, by its tag perhaps, and so is a large integer that came by JSON.
+                    _ => {
+                        let text = if is_float {
+                            without_underscores(&number.text)?
+                        } else {
+                            (&*number.text).into()
+                        };
+                        let float: f64 = text.parse().ok()?;
+                        (plain_value(&float.to_string()), general(float).into())
+                    }
                 }
-            },
+            }
             Value::Null(_) => {
                 let text = value.scalar_text()?;
                 (Value::string(text.clone()), text)

@@ -317,14 +317,35 @@ pub(crate) fn sort(options: Option<&SortOptions>, objects: &mut Resources) {
     for (i, kind) in last.iter().enumerate() {
         ranks.insert(kind, 1 + i64::try_from(i).unwrap_or(i64::MAX));
     }
-    let mut list: Vec<(SortKey, Resource)> = std::mem::take(objects.list_mut())
-        .into_iter()
-        .map(|resource| {
-            (SortKey::new(&resource, ranks.get(&*resource.id().gvk.kind).copied().unwrap_or(0)), resource)
-        })
-        .collect();
+    let key = |resource: &Resource| {
+        SortKey::new(resource, ranks.get(&*resource.id().gvk.kind).copied().unwrap_or(0))
+    };
+    let mut keys: Vec<SortKey> = objects.iter().map(key).collect();
+    put_namespaces_first(&mut keys, objects);
+    let mut list: Vec<(SortKey, Resource)> =
+        keys.into_iter().zip(std::mem::take(objects.list_mut())).collect();
     list.sort_by(|a, b| a.0.cmp(&b.0));
     *objects.list_mut() = list.into_iter().map(|(_, resource)| resource).collect();
+}
+
+/// Puts namespaces of Kubernetes' own before objects of other groups that are called so; but not where other kinds stand between
+/// them: kustomize compares neighbours.
+fn put_namespaces_first(keys: &mut [SortKey], objects: &Resources) {
+    let is_namespace = |object: &Resource| &*object.id().gvk.kind == "Namespace";
+    let is_core = |object: &Resource| is_namespace(object) && object.id().gvk.group.is_empty();
+    let of = |wanted: &dyn Fn(&Resource) -> bool| {
+        let found = keys.iter().zip(objects.iter()).filter(|(_, object)| wanted(object));
+        found.map(|(key, _)| (key.rank, key.gvk.clone())).collect::<Vec<_>>()
+    };
+    let first = of(&|object| is_namespace(object) && !is_core(object)).into_iter().min();
+    let last = of(&is_core).into_iter().max();
+    let (Some(first), Some(last)) = (first, last) else { return };
+    if of(&|object| !is_namespace(object)).iter().any(|other| first < *other && *other < last) {
+        return;
+    }
+    for (key, _) in keys.iter_mut().zip(objects.iter()).filter(|(_, object)| is_core(object)) {
+        (key.gvk, key.is_other) = (first.1.clone(), false);
+    }
 }
 
 /// Rank of the kind, then texts as kustomize compares them.
@@ -332,6 +353,7 @@ pub(crate) fn sort(options: Option<&SortOptions>, objects: &mut Resources) {
 struct SortKey {
     rank: i64,
     gvk: String,
+    is_other: bool,
     id: String,
 }
 
@@ -340,12 +362,11 @@ impl SortKey {
         let Id { gvk, name, .. } = resource.id();
         let or = |text: &str, none: &str| if text.is_empty() { none.to_owned() } else { text.to_owned() };
         let (group, version, kind) = (&gvk.group, &gvk.version, &gvk.kind);
-        // A namespace of Kubernetes' own comes before objects of other groups that are called so.
-        let is_namespace = rank != 0 && group.is_empty() && &**kind == "Namespace";
         let texts = [or(group, "~G"), or(version, "~V"), or(kind, "~K")].join("_");
         Self {
             rank,
-            gvk: if is_namespace { String::new() } else { texts },
+            gvk: texts,
+            is_other: true,
             id: [
                 [or(kind, "[noKind]"), or(version, "[noVer]"), or(group, "[noGrp]")].join("."),
                 or(resource.namespace(), "~X"),

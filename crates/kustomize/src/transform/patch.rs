@@ -11,7 +11,7 @@ use crate::kustomization::Patch;
 use crate::load::{Documents, Loader, yaml_error};
 use crate::resource::{Id, KEPT_ID, Resource};
 use crate::resources::Resources;
-use crate::value::{Map, NullForm, Num, Str, Text, Value};
+use crate::value::{Map, NullForm, Num, Str, Text, TextStyle, Value};
 use crate::yaml::{self, Again, Dialect, Document, KeyNotes, ReadError};
 
 use super::json6902::{self, Operation};
@@ -446,7 +446,7 @@ fn merge_into(
 /// A patch must not rename its object: name, kind and namespace are put back, as they were written.
 fn restore(map: &mut Map, old: &Old, name: Option<&Str>, kind: Option<&Str>, namespace: &Str) {
     let written = |old: &Option<Value>, text: &Str| match old {
-        Some(value) if value.scalar_text().as_ref() == Some(text) => value.clone(),
+        Some(value) if value.scalar_text().as_ref() == Some(text) => without_tag(value, text),
         _ => Value::string(text.clone()),
     };
     if let Some(kind) = kind {
@@ -461,6 +461,16 @@ fn restore(map: &mut Map, old: &Old, name: Option<&Str>, kind: Option<&Str>, nam
     } else {
         meta.insert("namespace", written(&old.namespace, namespace));
     }
+}
+
+/// A name that kustomize sets again, with its quotes but without a tag: it is a text as long as nobody looks.
+fn without_tag(value: &Value, text: &Str) -> Value {
+    let style = match value {
+        Value::String(text) if text.style() == TextStyle::TaggedQuoted => TextStyle::Quoted,
+        Value::String(text) if text.style() != TextStyle::Tagged => return value.clone(),
+        _ => TextStyle::Untagged,
+    };
+    Value::String(Text::new(text.clone(), style))
 }
 
 /// Name and namespace before a patch.

@@ -83,6 +83,8 @@ impl Writer<'_> {
                 0..30 => entries.push(format!("{key}: {}", self.random.pick(&["v", "w", "u"]))),
                 30..33 => entries.push(format!("{key}: \"\"")),
                 33..35 => entries.push(format!("{key}: null")),
+                35 => entries
+                    .push(format!("{key}: {}", self.random.pick(&["[q]", "{q: r}", "5", "'5'", "!!str v"]))),
                 _ => {}
             }
         }
