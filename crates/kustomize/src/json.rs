@@ -2,7 +2,7 @@
 //! takes everything: a text, or a digest.
 
 use crate::run::{self, Bytes};
-use crate::value::{Map, Value};
+use crate::value::{Map, Num, Value};
 
 /// Takes a text bit by bit.
 pub(crate) trait Sink {
@@ -57,10 +57,24 @@ fn put(out: &mut impl Sink, value: &Value, indent: Option<usize>) {
             }
             out.push(']');
         }
-        Value::Null(_) | Value::Bool(_) | Value::Number(_) => {
-            out.push_str(&value.to_json().to_string());
-        }
+        Value::Number(number) => match number.num {
+            Num::Int(int) => out.push_str(&int.to_string()),
+            Num::Uint(int) => out.push_str(&int.to_string()),
+            Num::Float(float) => out.push_str(&float_text(float)),
+        },
+        Value::Null(_) | Value::Bool(_) => out.push_str(&value.to_json().to_string()),
     }
+}
+
+/// A float as Go's JSON has it: very small and very large ones have an exponent.
+fn float_text(float: f64) -> String {
+    const SMALL: f64 = 1e-6;
+    const LARGE: f64 = 1e21;
+    if float == 0.0 || (SMALL..LARGE).contains(&float.abs()) {
+        return float.to_string();
+    }
+    let text = format!("{float:e}");
+    if text.contains("e-") { text } else { text.replace('e', "e+") }
 }
 
 fn put_map(out: &mut impl Sink, map: &Map, indent: Option<usize>) {
@@ -119,6 +133,22 @@ pub(crate) fn write_text(out: &mut impl Sink, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn floats() {
+        for (float, text) in [
+            (1.5, "1.5"),
+            (1e-6, "0.000001"),
+            (1.5e-7, "1.5e-7"),
+            (1e20, "100000000000000000000"),
+            (-1.25e21, "-1.25e+21"),
+            (0.1, "0.1"),
+            (-0.0, "-0"),
+            (5.0, "5"),
+        ] {
+            assert_eq!(float_text(float), text);
+        }
+    }
 
     #[test]
     fn pretty() {

@@ -1,5 +1,6 @@
 //! What is done once, over all objects: hash suffixes, objects that stay local, the order.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
@@ -14,7 +15,7 @@ use crate::order::{FIRST, LAST};
 use crate::resource::{Id, Resource};
 use crate::resources::Resources;
 use crate::run::{self, Bytes};
-use crate::value::{Map, Str, TextStyle, Value};
+use crate::value::{Map, NullForm, Num, Str, TextStyle, Value};
 use crate::yaml::{Again, comes_out_otherwise};
 
 /// Fails if the objects together are larger than a build may get.
@@ -70,36 +71,31 @@ impl Sink for Hasher {
 
 /// The first ten digits of the SHA-256 of the content as JSON, with letters that spell nothing.
 fn hash(resource: &Resource, budget: &Budget) -> Result<String, String> {
-    let again;
-    let object = if comes_out_otherwise(resource.value()) {
-        let mut object = resource.value().clone();
-        Again::default().map(&mut object, budget)?;
-        again = object;
-        &again
-    } else {
-        resource.value()
-    };
+    let mut object = Cow::Borrowed(resource.value());
+    if comes_out_otherwise(&object) || object.iter().any(|(_, value)| has_large_numbers(value)) {
+        let object = object.to_mut();
+        Again::default().map(object, budget)?;
+        object.values_mut().for_each(|(_, value)| round(value));
+    }
     let mut out = Hasher { digest: Sha256::new(), waiting: String::from("{") };
     let secret = &*resource.id().gvk.kind == "Secret";
-    let map = |name: &str| object.get(name).and_then(Value::as_map);
-    if !secret && let Some(binary) = map("binaryData") {
+    let container =
+        |name: &str| object.get(name).filter(|value| matches!(value, Value::Map(_) | Value::List(_)));
+    if !secret && let Some(binary) = container("binaryData") {
         out.push_str("\"binaryData\":");
-        json::write_map(&mut out, binary);
+        write_data(&mut out, binary);
         out.push(',');
     }
     out.push_str("\"data\":");
-    match object.get("data") {
-        Some(value) => json::write(&mut out, value),
-        None => out.push_str("\"\""),
-    }
+    write_data(&mut out, object.get("data").unwrap_or(&Value::Null(NullForm::Empty)));
     out.push_str(",\"kind\":");
     json::write_text(&mut out, &resource.id().gvk.kind);
     // kustomize means the name here and looks for a field called "metadata/name", which no object has.
     out.push_str(",\"name\":\"\"");
     if secret {
-        if let Some(texts) = map("stringData") {
+        if let Some(texts) = container("stringData") {
             out.push_str(",\"stringData\":");
-            json::write_map(&mut out, texts);
+            write_data(&mut out, texts);
         }
         out.push_str(",\"type\":");
         json::write_text(&mut out, object.get("type").and_then(Value::as_str).unwrap_or_default());
@@ -121,6 +117,44 @@ fn hash(resource: &Resource, budget: &Budget) -> Result<String, String> {
         c => c,
     };
     Ok(hex.chars().map(swap).collect())
+}
+
+/// What kustomize looks for in `data` and its like is a mapping: it finds nothing in a list, and the text of a scalar.
+fn write_data(out: &mut Hasher, data: &Value) {
+    match data {
+        Value::Map(map) => json::write_map(out, map),
+        Value::List(_) => out.push_str("null"),
+        scalar => json::write_text(out, &scalar.scalar_text().unwrap_or_default()),
+    }
+}
+
+/// The float that a whole number becomes on its way through Go's JSON, where that is another number.
+fn rounded(num: Num) -> Option<f64> {
+    /// Up to here, floats have all whole numbers.
+    const EXACT: u64 = 1 << 53;
+    match num {
+        Num::Int(int) if int.unsigned_abs() > EXACT => Some(int as f64),
+        Num::Uint(int) => Some(int as f64),
+        Num::Int(_) | Num::Float(_) => None,
+    }
+}
+
+fn has_large_numbers(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => rounded(number.num).is_some(),
+        Value::List(items) => items.iter().any(has_large_numbers),
+        Value::Map(map) => map.iter().any(|(_, value)| has_large_numbers(value)),
+        Value::Null(_) | Value::Bool(_) | Value::String(_) => false,
+    }
+}
+
+fn round(value: &mut Value) {
+    match value {
+        Value::Number(number) => number.num = rounded(number.num).map_or(number.num, Num::Float),
+        Value::List(items) => items.iter_mut().for_each(round),
+        Value::Map(map) => map.values_mut().for_each(|(_, value)| round(value)),
+        Value::Null(_) | Value::Bool(_) | Value::String(_) => {}
+    }
 }
 
 /// Annotations in which kustomize keeps notes during a build; it takes them out at the end, whoever wrote them.

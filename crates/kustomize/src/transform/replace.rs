@@ -365,6 +365,8 @@ fn set(field: Field<'_>, options: &FieldOptions, copied: &Copied, in_text: bool)
         *value = copied.value.clone();
         if in_brackets {
             value.put_in_brackets();
+        } else {
+            value.take_out_of_brackets();
         }
         return Ok(());
     };
