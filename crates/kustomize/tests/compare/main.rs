@@ -185,6 +185,11 @@ fn labels_are_written_as_kustomize_writes_them() {
     compare(random::labels::tree, 1_500);
 }
 
+#[test]
+fn usual_repositories_are_built_as_kustomize_builds_them() {
+    compare(random::usual::tree, 1_500);
+}
+
 /// Compares as many inputs as the environment says, or `few`.
 fn compare(tree: fn(u64) -> Files, few: u64) {
     let mut oracle = Oracle::start();

@@ -4,6 +4,7 @@ mod kustomizations;
 pub(crate) mod labels;
 pub(crate) mod lists;
 pub(crate) mod nodes;
+pub(crate) mod usual;
 mod values;
 
 use std::fmt::Write as _;
