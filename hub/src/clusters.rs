@@ -24,7 +24,7 @@ pub(crate) struct ClusterArgs {
     #[arg(long = "allow-unverified-clusters")]
     unverified: bool,
 
-    /// Let kubeconfigs name a proxy (http://). Names are then resolved by the proxy, and lead where it lets them
+    /// Let kubeconfigs name a proxy (http:// or https://). Names are then resolved by the proxy, and lead where it lets them
     #[arg(long = "allow-cluster-proxies")]
     proxies: bool,
 

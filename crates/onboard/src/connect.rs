@@ -26,9 +26,11 @@ pub(crate) fn client(access: &Access, guard: &Guard) -> Result<(Client, Veil), O
         None => guard.clone(),
         Some(proxy) => {
             let proxy = ProxyServer::of_url(proxy).ok_or_else(|| {
-                OnboardError::Unusable("`proxy-url` is not an http URL; others are not supported".to_owned())
+                OnboardError::Unusable(
+                    "`proxy-url` is neither an http nor an https URL; others are not supported".to_owned(),
+                )
             })?;
-            guard.clone().through(proxy)
+            guard.clone().through(proxy).trusting(access.authority.as_ref().map(String::as_bytes))
         }
     };
     let connector = Connector::new(guard);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::address::{Class, classify};
 use crate::host::{Authority, Host};
@@ -16,6 +16,8 @@ use crate::policy::{Candidate, Detail, Policy, Refusal};
 use crate::proxy::{Proxies, ProxyServer, ask_for};
 use crate::purpose::Purpose;
 use crate::resolve::{Resolve, SystemResolver};
+use crate::tls::Tls;
+use crate::wire::Wire;
 
 /// The most addresses of one name that are tried.
 const MOST_ADDRESSES: usize = 16;
@@ -78,7 +80,7 @@ impl ConnectError {
 #[derive(Debug)]
 pub struct Connection {
     /// What is read from and written to.
-    pub stream: TcpStream,
+    pub stream: Wire,
     /// Whether it ends at a proxy that takes whole requests in the clear and sends them on.
     pub to_http_proxy: bool,
     /// How much of what happens on it may be told to whoever chose the address.
@@ -92,6 +94,7 @@ pub struct Guard {
     purpose: Purpose,
     resolver: Arc<dyn Resolve>,
     way: Way,
+    vouching: Option<Arc<[u8]>>,
     patience: Duration,
     lenient: Option<Authority>,
     listed: Option<Arc<ListedHosts>>,
@@ -123,6 +126,7 @@ impl Guard {
             purpose,
             resolver: Arc::new(SystemResolver),
             way: Way::Straight,
+            vouching: None,
             patience: PATIENCE,
             lenient: None,
             listed: None,
@@ -151,7 +155,16 @@ impl Guard {
         self
     }
 
-    /// Waits this long for a name's look-up, and for a connection, at most.
+    /// Trusts these authorities (PEM) besides the system's where it speaks TLS with a proxy that a user chose, as Go's clients do, which have
+    /// one set of authorities for servers and for the proxy before them. The operator's proxies are for everybody, so no user says who may
+    /// pose as one of them: the system's authorities alone vouch for those.
+    #[must_use]
+    pub fn trusting(mut self, ca: Option<&[u8]>) -> Self {
+        self.vouching = ca.map(Arc::from);
+        self
+    }
+
+    /// Waits this long for a name's look-up, for a connection, and for a proxy's answer, each at most.
     #[must_use]
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
@@ -220,13 +233,14 @@ impl Guard {
     /// Opens a connection: looks the name up, judges every address, and connects to those that may be connected to.
     ///
     /// # Errors
-    /// [`ConnectError`], within twice the guard's patience.
+    /// [`ConnectError`]; each step on the way within the guard's patience.
     pub async fn connect(&self, to: &Authority) -> Result<Connection, ConnectError> {
         self.connect_telling(to, |_| ()).await
     }
 
     /// The same; `tell` is called once it is known how much of what follows may be told to whoever chose the address, and
-    /// before a connection is opened: for those who may have to give up in the middle of that.
+    /// before a connection is opened: for those who may have to give up in the middle of that. It is called again where a proxy that a user
+    /// chose is reached, and what follows is of the server behind it.
     ///
     /// # Errors
     /// As [`Guard::connect`].
@@ -243,15 +257,25 @@ impl Guard {
                 Some(proxy) => {
                     let detail = self.judge_behind_a_proxy(to).await?;
                     tell(detail);
-                    self.by_proxy(to, &proxy, true, detail).await
+                    let allowed = self.allowed(proxy.host(), proxy.port(), true).await?;
+                    let stream = self.reach(allowed, &proxy, detail).await?;
+                    if to.scheme == crate::host::Scheme::Http {
+                        return Ok(Connection { stream, to_http_proxy: true, detail });
+                    }
+                    self.tunnel(stream, to, &proxy, detail).await
                 }
             },
             Way::Chosen(proxy) => {
                 if let Host::Ip(address) = to.host {
                     self.judge(&to.host, address, to.port).await?;
                 }
+                let allowed = self.allowed(proxy.host(), proxy.port(), false).await?;
+                let detail = allowed.detail;
+                tell(detail);
+                let stream = self.reach(allowed, proxy, detail).await?;
+                // Where it leads is for the proxy to say, and so nobody knows what is there.
                 tell(Detail::Coarse);
-                self.by_proxy(to, proxy, false, Detail::Coarse).await
+                self.tunnel(stream, to, proxy, Detail::Coarse).await
             }
         }
     }
@@ -264,31 +288,55 @@ impl Guard {
         let allowed = self.allowed(&to.host, to.port, false).await?;
         tell(allowed.detail);
         let detail = allowed.detail;
-        Ok(Connection { stream: self.open(allowed).await?, to_http_proxy: false, detail })
+        Ok(Connection { stream: self.open(allowed).await?.into(), to_http_proxy: false, detail })
     }
 
-    async fn by_proxy(
+    /// Connects to a proxy, over TLS where that is how it is spoken to.
+    async fn reach(
         &self,
+        allowed: Allowed<'_>,
+        proxy: &ProxyServer,
+        detail: Detail,
+    ) -> Result<Wire, ConnectError> {
+        let ours = allowed.ours;
+        let stream = self.open(allowed).await?;
+        if !proxy.is_over_tls() {
+            return Ok(stream.into());
+        }
+        let secured = async {
+            let vouching = self.vouching.as_deref().filter(|_| !ours);
+            let tls = Tls::new(vouching, None).map_err(|error| error.to_string())?;
+            tls.secure(proxy.host(), stream).await.map_err(|error| format!("TLS with it: {error}"))
+        };
+        let secured = self.answered(proxy, detail, secured).await?;
+        Ok(secured.into())
+    }
+
+    /// What a proxy is asked for, if it answers in time.
+    async fn answered<T>(
+        &self,
+        proxy: &ProxyServer,
+        detail: Detail,
+        asked: impl Future<Output = Result<T, String>>,
+    ) -> Result<T, ConnectError> {
+        let why = match timeout(self.patience, asked).await {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(why)) => why,
+            Err(_) => "no answer in time".to_owned(),
+        };
+        Err(ConnectError::Proxy { proxy: proxy.to_string(), detail, why })
+    }
+
+    /// Asks a proxy for the way to a server.
+    async fn tunnel(
+        &self,
+        mut stream: Wire,
         to: &Authority,
         proxy: &ProxyServer,
-        operators: bool,
         detail: Detail,
     ) -> Result<Connection, ConnectError> {
-        let allowed = self.allowed(proxy.host(), proxy.port(), operators).await?;
-        let mut stream = self.open(allowed).await?;
-        let to_http_proxy = operators && to.scheme == crate::host::Scheme::Http;
-        if !to_http_proxy {
-            let asked = timeout(self.patience, ask_for(&mut stream, to, proxy)).await;
-            let why = match asked {
-                Ok(Ok(())) => None,
-                Ok(Err(why)) => Some(why),
-                Err(_) => Some("no answer in time".to_owned()),
-            };
-            if let Some(why) = why {
-                return Err(ConnectError::Proxy { proxy: proxy.to_string(), detail, why });
-            }
-        }
-        Ok(Connection { stream, to_http_proxy, detail })
+        self.answered(proxy, detail, ask_for(&mut stream, to, proxy)).await?;
+        Ok(Connection { stream, to_http_proxy: false, detail })
     }
 
     /// The addresses of `host` that may be connected to. `ours` is a proxy that the operator named: private addresses and
@@ -317,10 +365,10 @@ impl Guard {
         let Allowed { host, port, ours, addresses, detail } = allowed;
         let failed = |source| ConnectError::Failed { to: format!("{host}:{port}"), detail, source };
         let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "the name has no addresses");
-        let deadline = tokio::time::Instant::now() + self.patience;
+        let deadline = Instant::now() + self.patience;
         let count = addresses.len();
         for (index, address) in addresses.into_iter().enumerate() {
-            let left = deadline.saturating_duration_since(tokio::time::Instant::now());
+            let left = deadline.saturating_duration_since(Instant::now());
             let patience = if index + 1 == count { left } else { left.min(PER_ADDRESS) };
             match timeout(patience, TcpStream::connect((address, port))).await {
                 Ok(Ok(stream)) => {

@@ -15,7 +15,6 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::client::legacy::connect::{Connected, Connection as HyperConnection};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::net::TcpStream;
 use tower::Service;
 
 use crate::connect::{ConnectError, Guard};
@@ -24,6 +23,7 @@ use crate::identity::ClientIdentity;
 use crate::policy::{Detail, Refusal};
 use crate::proxy::Proxies;
 use crate::trust::{self, Trust};
+use crate::wire::Wire;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 type Opening<T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send>>;
@@ -93,7 +93,7 @@ impl Service<Uri> for Connector {
 /// A connection, as hyper takes it.
 #[derive(Debug)]
 pub struct Stream {
-    io: TokioIo<TcpStream>,
+    io: TokioIo<Wire>,
     to_http_proxy: bool,
 }
 
@@ -184,7 +184,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that opens its connections by this guard; `ca` is PEM of authorities to trust besides the system's.
+    /// A client that opens its connections by this guard; `ca` is PEM of authorities to trust besides the system's, for a proxy that a
+    /// user chose too ([`Guard::trusting`]).
     ///
     /// # Errors
     /// [`ClientError`].
@@ -192,7 +193,7 @@ impl Client {
         Self::as_someone(guard, ca, None)
     }
 
-    /// As [`Client::new`]; shows servers that ask for one a certificate.
+    /// As [`Client::new`]; shows servers that ask for one a certificate, and proxies none.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -209,7 +210,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub fn trusting_only(guard: Guard, ca: &[u8]) -> Result<Self, ClientError> {
-        Ok(Self::over(guard, tls(Trust::Only(ca), None)?, 1))
+        Ok(Self::over(guard.trusting(Some(ca)), tls(Trust::Only(ca), None)?, 1))
     }
 
     /// As [`Client::as_someone`]; keeps so many connections to each server for the next requests.
@@ -222,7 +223,7 @@ impl Client {
         identity: Option<&ClientIdentity>,
         idle: usize,
     ) -> Result<Self, ClientError> {
-        Ok(Self::over(guard, tls(Trust::Besides(ca), identity)?, idle))
+        Ok(Self::over(guard.trusting(ca), tls(Trust::Besides(ca), identity)?, idle))
     }
 
     fn over(guard: Guard, tls: rustls::ClientConfig, idle: usize) -> Self {

@@ -41,6 +41,7 @@ mod rule;
 mod socks;
 mod tls;
 mod trust;
+mod wire;
 
 pub use crate::http::{Client, ClientError, Connector, SendError, Stream, Veil, refusal, secret_header};
 pub use address::{Class, classify, underneath};
@@ -56,6 +57,7 @@ pub use resolve::{Resolve, SystemResolver};
 pub use roadstead_model::Secret;
 pub use rule::{BadRule, Rule, Target};
 pub use tls::Tls;
+pub use wire::Wire;
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! The way through a proxy, by CONNECT or SOCKS5.
+//! The way through a proxy: by CONNECT, over TLS to the proxy where its URL says so, or by SOCKS5.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,13 +11,13 @@ use hyper_util::client::proxy::matcher::Matcher;
 use percent_encoding::percent_decode_str;
 use roadstead_model::Secret;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use url::Url;
 
 use crate::connect::ConnectError;
 use crate::host::{Authority, Host, Scheme};
 use crate::policy::Detail;
 use crate::socks::{self, Login};
+use crate::wire::Wire;
 
 /// The longest head of a proxy's answer, in bytes.
 const MAX_HEAD: usize = 8 * 1024;
@@ -59,22 +59,28 @@ impl Proxies {
             detail: Detail::Full,
             why: why.to_owned(),
         };
-        if found.uri().scheme_str() != Some("http") {
-            return Err(unusable("only http://HOST:PORT is supported in the environment's proxy settings"));
-        }
         let authority =
             Authority::of_uri(found.uri()).ok_or_else(|| unusable("it is not a URL of a host"))?;
+        let over_tls = match authority.scheme {
+            Scheme::Http => false,
+            Scheme::Https => true,
+            Scheme::Other => {
+                return Err(unusable(
+                    "only http://HOST:PORT and https://HOST:PORT are supported in the environment's proxy settings",
+                ));
+            }
+        };
         Ok(Some(ProxyServer {
             host: authority.host,
             port: authority.port,
-            speech: Speech::Http(found.basic_auth().cloned()),
+            speech: Speech::Http { auth: found.basic_auth().cloned(), over_tls },
         }))
     }
 
     /// The `Proxy-Authorization` of a request that is sent to the proxy whole.
     pub(crate) fn authorization(&self, to: &Authority) -> Option<HeaderValue> {
         match self.on_the_way(to).ok().flatten()?.speech {
-            Speech::Http(auth) => auth,
+            Speech::Http { auth, .. } => auth,
             Speech::Socks(_) => None,
         }
     }
@@ -92,7 +98,7 @@ pub struct ProxyServer {
 #[derive(Clone)]
 enum Speech {
     /// HTTP's CONNECT.
-    Http(Option<HeaderValue>),
+    Http { auth: Option<HeaderValue>, over_tls: bool },
     /// SOCKS5.
     Socks(Option<Login>),
 }
@@ -101,12 +107,14 @@ enum Speech {
 const SOCKS_PORT: u16 = 1080;
 
 impl ProxyServer {
-    /// The proxy of an `http` URL; none for any other.
+    /// The proxy of an `http` or an `https` URL; none for any other.
     #[must_use]
     pub fn of_url(url: &Url) -> Option<Self> {
-        if url.scheme() != "http" {
-            return None;
-        }
+        let over_tls = match url.scheme() {
+            "http" => false,
+            "https" => true,
+            _ => return None,
+        };
         let auth = match login_of(url).ok()? {
             Some((username, password)) => {
                 let pair = Secret::new(format!("{username}:{}", password.expose()));
@@ -118,10 +126,10 @@ impl ProxyServer {
             None => None,
         };
         let to = Authority::of_url(url)?;
-        Some(Self { host: to.host, port: to.port, speech: Speech::Http(auth) })
+        Some(Self { host: to.host, port: to.port, speech: Speech::Http { auth, over_tls } })
     }
 
-    /// The proxy of an `http` or a `socks5` URL; none for any other.
+    /// The proxy of an `http`, an `https` or a `socks5` URL; none for any other.
     #[must_use]
     pub fn of_any_url(url: &Url) -> Option<Self> {
         if url.scheme() != "socks5" {
@@ -139,6 +147,11 @@ impl ProxyServer {
     #[must_use]
     pub fn is_for_any_protocol(&self) -> bool {
         matches!(self.speech, Speech::Socks(_))
+    }
+
+    /// Whether it is spoken to over TLS.
+    pub(crate) fn is_over_tls(&self) -> bool {
+        matches!(self.speech, Speech::Http { over_tls: true, .. })
     }
 
     pub(crate) fn host(&self) -> &Host {
@@ -173,22 +186,14 @@ fn login_of(url: &Url) -> Result<Option<(String, Secret)>, Utf8Error> {
 }
 
 /// Asks the proxy for a connection. The error says what it answered.
-pub(crate) async fn ask_for(
-    stream: &mut TcpStream,
-    to: &Authority,
-    proxy: &ProxyServer,
-) -> Result<(), String> {
+pub(crate) async fn ask_for(stream: &mut Wire, to: &Authority, proxy: &ProxyServer) -> Result<(), String> {
     match &proxy.speech {
-        Speech::Http(auth) => by_connect(stream, to, auth.as_ref()).await,
+        Speech::Http { auth, .. } => by_connect(stream, to, auth.as_ref()).await,
         Speech::Socks(login) => socks::ask_for(stream, to, login.as_ref()).await,
     }
 }
 
-async fn by_connect(
-    stream: &mut TcpStream,
-    to: &Authority,
-    auth: Option<&HeaderValue>,
-) -> Result<(), String> {
+async fn by_connect(stream: &mut Wire, to: &Authority, auth: Option<&HeaderValue>) -> Result<(), String> {
     let mut head = format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n").into_bytes();
     if let Some(auth) = auth {
         head.extend_from_slice(b"Proxy-Authorization: ");
@@ -197,6 +202,7 @@ async fn by_connect(
     }
     head.extend_from_slice(b"\r\n");
     stream.write_all(&head).await.map_err(|error| error.to_string())?;
+    stream.flush().await.map_err(|error| error.to_string())?;
     let mut answer = Vec::with_capacity(256);
     // A byte at a time: what comes after the head is not the proxy's any more.
     while !answer.ends_with(b"\r\n\r\n") {

@@ -1,5 +1,6 @@
 //! The rules, as tables; and connections between loopback addresses.
 
+mod over_tls;
 mod socks;
 
 use std::collections::VecDeque;

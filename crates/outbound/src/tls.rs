@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -37,7 +37,10 @@ impl Tls {
     ///
     /// # Errors
     /// It is somebody else, or does not speak TLS.
-    pub async fn secure(&self, host: &Host, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+    pub async fn secure<S>(&self, host: &Host, stream: S) -> io::Result<TlsStream<S>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
         let name = match host {
             Host::Ip(address) => ServerName::from(*address),
             Host::Name(name) => ServerName::try_from(name.clone()).map_err(io::Error::other)?,

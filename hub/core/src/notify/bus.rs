@@ -55,7 +55,7 @@ pub(super) fn bus(
     // So that the last of them has its turn.
     let patience = timeout / count;
     let shows = login.is_somebody();
-    let guard = guard.with_patience(patience);
+    let guard = guard.trusting(ca).with_patience(patience);
     let publisher = Publisher { guard, tls, wants_tls, may_be_clear, servers, login, subject, patience };
     Ok(Some(BusWay { publisher, shows }))
 }

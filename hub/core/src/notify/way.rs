@@ -136,7 +136,7 @@ impl Notifier {
             guard = guard.through(SourceSecret::of(stored).proxy().map_err(|why| wrong(stored, &why))?);
         } else if let Some(url) = old_proxy {
             let server = Url::parse(&url).ok().and_then(|url| ProxyServer::of_url(&url));
-            let why = "the proxy's URL is not that of a proxy: want http://HOST:PORT";
+            let why = "the proxy's URL is not that of a proxy: want http://HOST:PORT or https://HOST:PORT";
             guard = guard.through(server.ok_or((Reason::ValidationFailed, why.to_owned()))?);
         }
         let (ca, identity) = match certificates {

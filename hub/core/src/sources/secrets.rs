@@ -180,7 +180,7 @@ impl SourceSecret {
     pub(crate) fn proxy(&self) -> Result<ProxyServer, String> {
         const MOST: usize = 2_048;
         let address = self.text("address")?.ok_or("has no address")?;
-        let unusable = "its address is not that of a proxy: want http://HOST:PORT or socks5://HOST:PORT";
+        let unusable = "its address is not that of a proxy: want http://HOST:PORT, https://HOST:PORT or socks5://HOST:PORT";
         if address.len() > MOST {
             return Err(format!("its address is longer than {MOST} bytes"));
         }
@@ -326,3 +326,51 @@ impl SecretReader<'_> {
 
 /// The Secrets of keys, and of a trusted root: one of them, if any.
 type Signers = (Option<SourceSecret>, Option<SourceSecret>);
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use jiff::Timestamp;
+    use serde_json::json;
+
+    use super::*;
+
+    /// The proxy of a Secret with these texts.
+    fn proxy(texts: &[(&str, &str)]) -> Result<String, String> {
+        let data: BTreeMap<String, String> =
+            texts.iter().map(|(key, text)| ((*key).to_owned(), STANDARD.encode(text))).collect();
+        let mut stored = Stored::new(KindId::Secret, "team-a", "proxy", Timestamp::UNIX_EPOCH, json!({}));
+        stored.secret = Some(SecretData::new(data));
+        SourceSecret::of(&stored).proxy().map(|proxy| proxy.to_string())
+    }
+
+    #[test]
+    fn a_proxy_has_one_of_three_protocols_and_a_port_by_it() {
+        let login = [("username", "me"), ("password", "hunter2")];
+        for (address, at) in [
+            ("http://proxy.example:3128", "proxy.example:3128"),
+            ("http://proxy.example", "proxy.example:80"),
+            ("https://proxy.example:3129", "proxy.example:3129"),
+            ("https://proxy.example", "proxy.example:443"),
+            (" https://proxy.example/\n", "proxy.example:443"),
+            ("socks5://proxy.example", "proxy.example:1080"),
+        ] {
+            assert_eq!(proxy(&[("address", address)]).as_deref(), Ok(at), "{address}");
+            assert_eq!(proxy(&[("address", address), login[0], login[1]]).as_deref(), Ok(at), "{address}");
+        }
+        for address in ["socks4://proxy.example", "ftp://proxy.example", "proxy.example:3128", "https://", ""]
+        {
+            let told = proxy(&[("address", address), login[0], login[1]]).unwrap_err();
+            assert!(
+                told.contains("want http://HOST:PORT, https://HOST:PORT or socks5://HOST:PORT"),
+                "{told}"
+            );
+            assert!(!told.contains("hunter2"));
+        }
+        assert_eq!(proxy(&login), Err("has no address".to_owned()));
+        assert!(
+            proxy(&[("address", &format!("https://{}", "x".repeat(2_048)))]).unwrap_err().contains("longer")
+        );
+    }
+}

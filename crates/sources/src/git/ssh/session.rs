@@ -7,12 +7,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use roadstead_outbound::{ConnectError, Detail, Veil};
+use roadstead_outbound::{ConnectError, Detail, Veil, Wire};
 use russh::client::{AuthResult, Handle, Msg, connect_stream};
 use russh::keys::{Algorithm, EcdsaCurve, HashAlg, PrivateKeyWithHashAlg};
 use russh::{AlgorithmKind, Channel, ChannelMsg};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
 use super::handler::{Judge, Verdict};
 use super::known_hosts::{Distrust, KnownHosts, Trust, fingerprint};
@@ -248,7 +247,7 @@ fn broken(with: &Conversation, phase: Phase, error: &russh::Error) -> GitError {
 
 /// A stream of which no more than so many bytes are taken: a server that sends without end is cut, whatever it sends.
 struct Metered {
-    stream: TcpStream,
+    stream: Wire,
     left: u64,
 }
 
