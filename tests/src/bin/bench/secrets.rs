@@ -114,7 +114,7 @@ impl Keys {
         Ok(String::from_utf8(done.stdout)?)
     }
 
-    /// Both programs, started anew for each file.
+    /// Both programs, each started once for each file.
     fn programs(&self, report: &mut Report, starts: usize) -> Result<()> {
         let (key, file) = (self.file("age.agekey"), self.file("secret.enc.yaml"));
         let roadstead = binary("roadstead")?;
