@@ -1,5 +1,7 @@
 //! That an artifact is told to be outdated while something newer is known and cannot be had or stored; with real Git servers and readers.
 
+mod kinds;
+
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail, ensure};
