@@ -137,8 +137,9 @@ impl Copying<'_> {
         self.put(to, file)
     }
 
-    fn pattern(&mut self, source: &Files, text: &str) -> Result<(), CopyError> {
-        let From::Pattern { glob, .. } = &self.operation.from else { return Ok(()) };
+    /// What a pattern names in a source and is not left out, and the part of it before its first sign.
+    fn matched<'s>(&mut self, source: &'s Files, text: &str) -> Result<(Vec<&'s str>, String), CopyError> {
+        let From::Pattern { glob, .. } = &self.operation.from else { return Ok(Default::default()) };
         let mut matches: Vec<&str> = Vec::new();
         for path in source.keys() {
             let candidate = match glob.depth() {
@@ -161,6 +162,11 @@ impl Copying<'_> {
         if matches.is_empty() {
             return Err(CopyError::AllExcluded(text.to_owned()));
         }
+        Ok((matches, root))
+    }
+
+    fn pattern(&mut self, source: &Files, text: &str) -> Result<(), CopyError> {
+        let (matches, root) = self.matched(source, text)?;
         let stripped = text.strip_suffix("/**").map(|folder| format!("{folder}/"));
         for path in matches {
             let kept = stripped.as_deref().and_then(|folder| path.strip_prefix(folder)).unwrap_or(path);
@@ -173,18 +179,11 @@ impl Copying<'_> {
         Ok(())
     }
 
+    /// Extracts those of the matches that are packed; folders and other files are passed over.
     fn extract_all(&mut self, source: &Files, text: &str) -> Result<(), CopyError> {
-        let From::Pattern { glob, .. } = &self.operation.from else { return Ok(()) };
-        let matches: Vec<&String> = source.keys().filter(|path| glob.matches(path)).collect();
-        if matches.is_empty() {
-            return Err(CopyError::NoMatch(text.to_owned()));
-        }
-        let root = crate::glob::fixed_part(text);
-        for path in matches {
-            if is_packed(path)
-                && !self.is_excluded(path, &root)
-                && let Some(file) = source.get(path)
-            {
+        let (matches, _) = self.matched(source, text)?;
+        for path in matches.into_iter().filter(|path| is_packed(path)) {
+            if let Some(file) = source.get(path) {
                 self.extract(path, file)?;
             }
         }

@@ -192,6 +192,12 @@ fn archives_are_unpacked_wherever_they_lie() {
         let why = made(&mut memory, &[extract(from)]).unwrap_err();
         assert!(why.contains(said), "{said}: {why}");
     }
+    // A folder that a pattern names holds nothing to extract, and what is left out is missed where nothing else is named.
+    assert!(made(&mut memory, &[extract("@s/char*")]).unwrap().is_empty());
+    let without = |patterns: &[&str]| copy("@s/charts/**", "@artifact/x", patterns, Strategy::Extract);
+    assert!(made(&mut memory, &[without(&["*.TGZ"])]).unwrap().is_empty());
+    let why = made(&mut memory, &[without(&["*.TGZ", "*.md"])]).unwrap_err();
+    assert!(why.contains("all files that match pattern 'charts/**' are excluded"), "{why}");
 }
 
 #[test]
