@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use roadstead_api::KindId;
@@ -23,7 +23,12 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const LAYER: &str = "application/vnd.cncf.flux.content.v1.tar+gzip";
 
 /// What is at each path: its type and its bytes.
-type Files = Arc<Mutex<BTreeMap<String, (&'static str, Vec<u8>)>>>;
+type Files = Arc<Mutex<Served>>;
+type Served = BTreeMap<String, (&'static str, Vec<u8>)>;
+
+fn locked(files: &Files) -> MutexGuard<'_, Served> {
+    files.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A hub, and a server of files that it may reach.
 struct Kit {
@@ -42,7 +47,7 @@ async fn serve(mut stream: TcpStream, files: Files) -> std::io::Result<()> {
     let head = String::from_utf8_lossy(&head).into_owned();
     let (method, rest) = head.split_once(' ').unwrap_or_default();
     let path = rest.split([' ', '?']).next().unwrap_or_default();
-    let found = files.lock().unwrap().get(path).cloned();
+    let found = locked(&files).get(path).cloned();
     let (status, (type_, bytes)) = found.map_or((404, ("text/plain", Vec::new())), |found| (200, found));
     let (length, digest) = (bytes.len(), Digest::of(&bytes));
     let answer = format!(
@@ -91,11 +96,11 @@ impl Kit {
     }
 
     fn put(&self, path: &str, type_: &'static str, bytes: impl Into<Vec<u8>>) {
-        self.files.lock().unwrap().insert(path.to_owned(), (type_, bytes.into()));
+        locked(&self.files).insert(path.to_owned(), (type_, bytes.into()));
     }
 
     fn remove(&self, path: &str) {
-        self.files.lock().unwrap().remove(path);
+        locked(&self.files).remove(path);
     }
 
     /// Makes the object `app`, or another of its kind.
@@ -185,7 +190,7 @@ impl Kit {
     /// Writes an index of the chart `app` with these versions.
     fn index(&self, versions: &[&str]) -> Result<()> {
         let entries = versions.iter().map(|version| {
-            let digest = Digest::of(&chart(version)?).hex().to_owned();
+            let digest = Digest::of(&chart(version)?).hex();
             Ok(json!({ "apiVersion": "v2", "name": "app", "version": version, "digest": digest,
                 "urls": [format!("app-{version}.tgz")], "created": "2026-01-01T00:00:00Z" }))
         });
@@ -240,7 +245,7 @@ async fn an_oci_repository_whose_new_layer_is_missing_is_outdated_by_its_tag() -
 async fn a_bucket_whose_new_object_cannot_be_had_is_outdated_by_its_index() -> Result<()> {
     let kit = Kit::start(KindId::Bucket).await?;
     // Each object's entity tag is what the server answers with.
-    let etag = |content: &str| Digest::of(content.as_bytes()).hex().to_owned();
+    let etag = |content: &str| Digest::of(content.as_bytes()).hex();
     let list = |objects: &[(&str, &str)]| {
         let contents: String = objects
             .iter()
