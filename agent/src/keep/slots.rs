@@ -95,7 +95,7 @@ impl Slots {
             .collect()
     }
 
-    /// The slot for so many more bytes: the fullest that they do not fill, and the emptiest where they fill all. None of them is the
+    /// The slot for so many more bytes: the fullest that they do not fill, and the emptiest where they fill all. None of them is
     /// [that of the marks](withdrawn::SLOT), where an agent of an earlier version may have put something.
     fn slot_for(&self, bytes: usize) -> usize {
         let fits = |slot: &usize| self.used[*slot] + bytes <= FILLED;

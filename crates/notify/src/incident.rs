@@ -249,7 +249,7 @@ impl Incident {
         self.event(stage, message, now, now + again)
     }
 
-    /// The event that tells that it is told as one no more, since its Alert does not group.
+    /// The last event of it as one incident, since its Alert no longer groups.
     #[must_use]
     pub fn ungrouped(&self, now: Timestamp) -> Event {
         let message =

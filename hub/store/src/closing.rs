@@ -60,7 +60,7 @@ pub struct Closing {
     pub is_repeat: bool,
 }
 
-/// An Alert or a Provider that is no more.
+/// A deleted Alert or Provider.
 #[derive(Debug, Clone)]
 pub struct DeletedObject {
     /// As it was last.
@@ -217,13 +217,13 @@ impl Store {
         Ok(())
     }
 
-    /// An Alert or a Provider that is no more; none where that is not known any more.
+    /// A deleted Alert or Provider, as long as it is remembered.
     ///
     /// # Errors
     /// Where the database refuses.
     pub async fn deleted(&self, uid: ResourceUid) -> Result<Option<DeletedObject>, StoreError> {
         type Row = (String, String, String, Moment, Value, Vec<Uuid>, bool);
-        let what = "read an object that is no more";
+        let what = "read a deleted object";
         let row: Option<Row> = sqlx::query_as(
             "SELECT kind, namespace, name, created_at, object, uses, by_git FROM deleted_object WHERE uid = $1",
         )

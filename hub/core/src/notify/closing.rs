@@ -102,7 +102,7 @@ impl Notifier {
         else {
             return Ok(Came::Failed("the Provider that it was sent to is no longer known".to_owned()));
         };
-        // Of one that is no more, nothing will be better the next time.
+        // Nothing about a deleted one will be better the next time.
         let held = |why: String| match &deleted {
             None => Came::Again { why, after: Some(HELD) },
             Some(_) => Came::Failed(why),
@@ -138,7 +138,7 @@ impl Notifier {
         Ok(self.send_message(&way, message).await?.0)
     }
 
-    /// An object that is there, or what is known of it since it is no more.
+    /// An object, or what is remembered of it since it was deleted.
     async fn present_or_deleted(
         &self,
         uid: ResourceUid,
@@ -151,7 +151,7 @@ impl Notifier {
         Ok(deleted.map(|deleted| (deleted.stored.clone(), Some(deleted))))
     }
 
-    /// What a Provider that is no more would need, and does not have any more.
+    /// What a deleted Provider would need and no longer has.
     async fn lacks(&self, deleted: &DeletedObject) -> Result<Option<String>, HubError> {
         let DeletedObject { stored, uses, by_git } = deleted;
         for used in stored.kind.references(&stored.object, &stored.namespace) {
