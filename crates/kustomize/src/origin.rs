@@ -4,10 +4,12 @@
 //! the end what was not asked for. So does this.
 
 use crate::budget::Budget;
+use crate::limits::Limits;
 use crate::resource::{Resource, metadata};
 use crate::resources::Resources;
+use crate::transform::leave_groups;
 use crate::value::{Map, Str, Value};
-use crate::yaml::write_map;
+use crate::yaml::{Dialect, read_documents, write_map};
 
 /// Where an object comes from.
 pub(crate) const ORIGIN: &str = "config.kubernetes.io/origin";
@@ -153,6 +155,40 @@ pub(crate) fn origin(resource: &Resource) -> Option<&Value> {
     resource.texts("annotations").and_then(|annotations| annotations.get(ORIGIN))
 }
 
+/// Fails for a noted origin that is not one: an object can come with one of its own.
+pub(crate) fn check(origin: &Value) -> Result<(), String> {
+    let invalid = |what: &str| Err(format!("annotation {ORIGIN}: {what}"));
+    // Bounds of what an annotation says: a few lines.
+    let small = Limits::within(4 << 20);
+    let Some(text) = origin.scalar_text() else { return Ok(()) };
+    let Ok(documents) = read_documents(text.as_bytes(), Dialect::Object, &small) else {
+        return invalid("is not YAML");
+    };
+    let map = match documents.first().map(|document| &document.value) {
+        None | Some(Value::Null(_)) => return Ok(()),
+        Some(Value::Map(map)) => map,
+        Some(other) => return invalid(&format!("a mapping is needed, not {}", other.type_name())),
+    };
+    // A number is a text there.
+    let is_text = |value: &Value| !matches!(value, Value::Map(_) | Value::List(_));
+    for field in ["path", "repo", "ref", "configuredIn"] {
+        if map.get(field).is_some_and(|value| !is_text(value)) {
+            return invalid(&format!("{field} must be a string"));
+        }
+    }
+    match map.get("configuredBy") {
+        None | Some(Value::Null(_)) => Ok(()),
+        Some(Value::Map(by)) => {
+            let fields = ["apiVersion", "kind", "name", "namespace"];
+            match fields.iter().find(|field| by.get(field).is_some_and(|value| !is_text(value))) {
+                Some(field) => invalid(&format!("configuredBy.{field} must be a string")),
+                None => Ok(()),
+            }
+        }
+        Some(other) => invalid(&format!("configuredBy: a mapping is needed, not {}", other.type_name())),
+    }
+}
+
 /// Notes a transformer, changed it anything or not. What has no origin yet must come from the transformer. Each note is as
 /// long as all notes before it, and counts before it is made.
 pub(crate) fn note_transformed(note: &Str, objects: &mut Resources, budget: &Budget) -> Result<(), String> {
@@ -165,7 +201,7 @@ pub(crate) fn note_transformed(note: &Str, objects: &mut Resources, budget: &Bud
         line.push('\n');
     }
     for resource in objects.iter_mut().filter(|resource| !resource.value().is_empty()) {
-        settle(resource);
+        settle(resource, budget)?;
         if origin(resource).is_none() {
             set(resource, ORIGIN, note.clone());
             continue;
@@ -179,16 +215,20 @@ pub(crate) fn note_transformed(note: &Str, objects: &mut Resources, budget: &Bud
     Ok(())
 }
 
-/// All annotations are set again with a note, and nothing but their texts is left of them.
-fn settle(resource: &mut Resource) {
+/// All annotations are set again with a note, and nothing but their texts is left of them: what was shared with other places
+/// of the object is so no longer.
+fn settle(resource: &mut Resource, budget: &Budget) -> Result<(), String> {
+    let groups = resource.shared.clone();
     resource.edit(|object| {
-        let annotations = metadata(object).get_mut("annotations").and_then(Value::as_map_mut);
-        for (_, value) in annotations.into_iter().flat_map(Map::values_mut) {
+        let Some(annotations) = metadata(object).get_mut("annotations") else { return Ok(()) };
+        leave_groups(annotations, &groups, budget)?;
+        for (_, value) in annotations.as_map_mut().into_iter().flat_map(Map::values_mut) {
             if let Some(text) = value.scalar_text() {
                 *value = Value::string(text);
             }
         }
-    });
+        Ok(())
+    })
 }
 
 fn set(resource: &mut Resource, key: &str, note: Str) {

@@ -71,12 +71,18 @@ impl<'p> Plugins<'p> {
             objects.sweep();
             let copies = loader.budget.work(objects.len().saturating_mul(COPY));
             copies.map_err(|message| loader.fail(site, &field, message))?;
-            let before: Vec<_> = objects.iter().map(|resource| resource.value().clone()).collect();
+            let before: Vec<_> =
+                objects.iter().map(|resource| (resource.value().clone(), resource.times_kept())).collect();
             steps.iter().try_for_each(|step| step.run(loader, site, &field, objects))?;
             objects.sweep();
-            let same = |(before, after): (&Map, &Resource)| *before == without_mark(after);
+            let same = |((before, _), after): (&(Map, usize), &Resource)| *before == without_mark(after);
             if before.len() != objects.len() || !before.iter().zip(objects.iter()).all(same) {
                 return Err(site.error(field, "a validator must not change objects"));
+            }
+            // kustomize notes in an object what it was called before, and takes the note for a change.
+            if before.iter().zip(objects.iter()).any(|((_, kept), after)| *kept != after.times_kept()) {
+                let message = "a validator must not set names or namespaces, also not to what they are";
+                return Err(site.error(field, message));
             }
         }
         Ok(())

@@ -148,6 +148,8 @@ pub(crate) struct Resource {
     namespace: Str,
     /// Ids that it had before, the oldest first.
     previous: Vec<Id>,
+    /// How often an id was kept, one that was there already included.
+    kept: usize,
     pub(crate) prefixes: Vec<Str>,
     pub(crate) suffixes: Vec<Str>,
     pub(crate) behavior: Behavior,
@@ -186,6 +188,7 @@ impl Resource {
             id,
             namespace,
             previous,
+            kept: 0,
             prefixes,
             suffixes,
             behavior: Behavior::Create,
@@ -228,6 +231,11 @@ impl Resource {
         &self.previous
     }
 
+    /// How often an id was kept: kustomize notes each time in the object.
+    pub(crate) fn times_kept(&self) -> usize {
+        self.kept
+    }
+
     /// All ids, the present one last.
     pub(crate) fn all_ids(&self) -> impl Iterator<Item = &Id> {
         self.previous.iter().chain(std::iter::once(&self.id))
@@ -235,11 +243,13 @@ impl Resource {
 
     /// Keeps the present id among the earlier ones; fails for one that has lost its name, as kustomize does.
     pub(crate) fn store_id(&mut self) -> Result<(), String> {
-        // A List need not have a name.
         let original = self.original_id();
-        if self.id.name.is_empty() && !original.name.is_empty() {
+        // Once an object without a name can be kept; a List need not have one.
+        let kept_without = self.previous.iter().any(|id| id.name.is_empty() && !id.gvk.kind.ends_with("List"));
+        if kept_without || (self.id.name.is_empty() && !original.name.is_empty()) {
             return Err(format!("{original}: a patch removed its name, or set it to null"));
         }
+        self.kept += 1;
         // Many patches of one object would keep the same id again and again.
         if self.previous.last() != Some(&self.id) {
             self.previous.push(self.id.clone());

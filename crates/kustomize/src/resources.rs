@@ -223,8 +223,10 @@ impl Resources {
         Ok(())
     }
 
-    pub(crate) fn append_all(&mut self, others: Self) -> Result<(), String> {
+    pub(crate) fn append_all(&mut self, mut others: Self) -> Result<(), String> {
         if self.list.is_empty() {
+            // What they were changed to may have made two the same.
+            others.check_unique()?;
             *self = others;
             return Ok(());
         }
@@ -269,6 +271,7 @@ impl Resources {
                     take_data(&mut resource, old);
                     // What is merged into stays where it comes from.
                     if let Some(origin) = origin::origin(old).cloned() {
+                        origin::check(&origin).map_err(|message| format!("{}: {message}", old.id()))?;
                         resource.edit(|value| {
                             let meta = crate::resource::metadata(value);
                             meta.get_or_insert_map("annotations").insert(origin::ORIGIN, origin);

@@ -176,8 +176,11 @@ pub(crate) fn accumulate(
         let Found::Directory(dir) = loader.find(site, &field, path)? else {
             return Err(site.error(field, format!("{path:?} is a file; a component is a directory")));
         };
-        let (site, component) = enter(loader, chain, site, &field, path, &dir, true)?;
-        gathered = accumulate(loader, &site.1, &site.0, &component, gathered)?;
+        let (inner, component) = enter(loader, chain, site, &field, path, &dir, true)?;
+        gathered = accumulate(loader, &inner.1, &inner.0, &component, gathered)?;
+        // kustomize gathers all objects once more.
+        loader.budget.work(gathered.objects.len()).map_err(|message| loader.fail(site, &field, message))?;
+        gathered.objects.check_unique().map_err(|message| site.error(&field, message))?;
     }
     let specs = gathered.specs().clone();
     transform::run(loader, site, kustomization, &specs, chain.origin(), &mut gathered.objects)?;

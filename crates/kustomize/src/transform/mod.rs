@@ -21,7 +21,7 @@ pub(crate) mod reference;
 
 pub(crate) use add::{Addition, ValueAdd};
 pub(crate) use finish::check_characters;
-pub(crate) use shared::Group;
+pub(crate) use shared::{Group, leave_groups};
 pub(crate) use step::{Affix, Namespace, Step, Subjects};
 pub(crate) use tangle::Tangles;
 

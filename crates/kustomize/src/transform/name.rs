@@ -35,6 +35,9 @@ pub(super) fn set_namespace(step: &Namespace<'_>, resource: &mut Resource) -> Re
     let result = resource.edit(|object| {
         if !id.gvk.cluster_scoped {
             let slot = metadata(object).get_or_insert_with("namespace", || Value::string(""));
+            if matches!(slot, Value::Map(_) | Value::List(_)) {
+                return Err(format!("metadata.namespace: a string is needed, not {}", slot.type_name()));
+            }
             set_text(slot, &text, step.unset_only);
         }
         if role_binding {

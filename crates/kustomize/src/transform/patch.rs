@@ -466,8 +466,12 @@ fn restore(map: &mut Map, old: &Old, name: Option<&Str>, kind: Option<&Str>, nam
 /// A name that kustomize sets again, with its quotes but without a tag: it is a text as long as nobody looks.
 fn without_tag(value: &Value, text: &Str) -> Value {
     let style = match value {
-        Value::String(text) if text.style() == TextStyle::TaggedQuoted => TextStyle::Quoted,
-        Value::String(text) if text.style() != TextStyle::Tagged => return value.clone(),
+        Value::String(text) => match text.style() {
+            TextStyle::TaggedQuoted => TextStyle::Quoted,
+            TextStyle::Plain | TextStyle::Made if !yaml::is_quoted_when_set(text) => TextStyle::Untagged,
+            TextStyle::Tagged => TextStyle::Untagged,
+            _ => return value.clone(),
+        },
         _ => TextStyle::Untagged,
     };
     Value::String(Text::new(text.clone(), style))

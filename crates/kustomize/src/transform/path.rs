@@ -5,7 +5,7 @@
 
 use crate::budget::{Budget, Size};
 use crate::pattern::{self, Pattern};
-use crate::value::{List, Map, Str, Value};
+use crate::value::{List, Map, Str, Text, TextStyle, Value};
 use crate::yaml;
 
 /// Splits a path at its dots.
@@ -147,7 +147,7 @@ pub(super) fn make<'v>(value: &'v mut Value, parts: &[String]) -> Result<&'v mut
                     (None, Some(pair)) => {
                         let (key, wanted) = pair?;
                         items.iter().position(|item| has(item, key, wanted)).unwrap_or_else(|| {
-                            items.push(new_element(key, wanted));
+                            items.push(new_element(key, wanted, true));
                             items.len() - 1
                         })
                     }
@@ -160,9 +160,13 @@ pub(super) fn make<'v>(value: &'v mut Value, parts: &[String]) -> Result<&'v mut
     Ok(at)
 }
 
-/// An element for `[key=value]`.
-fn new_element(key: &str, text: &str) -> Value {
-    let value = yaml::plain_value(text);
+/// An element for `[key=value]`. Its value has no type yet, but for one in a text, which is written at once.
+fn new_element(key: &str, text: &str, in_text: bool) -> Value {
+    let value = if in_text {
+        yaml::plain_value(text)
+    } else {
+        Value::String(Text::new(text, TextStyle::Untagged))
+    };
     if key.is_empty() { value } else { Value::Map([(Str::from(key), value)].into_iter().collect()) }
 }
 
@@ -262,6 +266,30 @@ pub(super) trait Visitor {
     fn count(&mut self, elements: usize) -> Result<(), String>;
     /// What counts.
     fn budget(&self) -> &Budget;
+    /// Is it a text that is changed, rather than an object?
+    fn in_text(&self) -> bool {
+        false
+    }
+    /// The way goes on at a key or an index.
+    fn enter(&mut self, _at: At) {}
+    /// The way goes back.
+    fn leave(&mut self) {}
+}
+
+/// A step of the way to a field.
+#[derive(Debug, Clone)]
+pub(super) enum At {
+    Key(Str),
+    Index(usize),
+}
+
+/// What stands at the end of a way.
+pub(super) fn follow<'v>(value: &'v mut Value, way: &[At]) -> Option<&'v mut Value> {
+    way.iter().try_fold(value, |value, at| match (at, value) {
+        (At::Key(key), Value::Map(map)) => map.get_mut(key),
+        (At::Index(index), Value::List(items)) => items.get_mut(*index),
+        _ => None,
+    })
 }
 
 type Set<'s> = &'s mut dyn Visitor;
@@ -296,7 +324,10 @@ fn step(field: Field<'_>, parts: &[Part], make: Make, set: Set<'_>) -> Result<us
             if !rest.is_empty() && !matches!(value, Value::Map(_) | Value::List(_)) {
                 return inside_of_text(value, rest, make, set);
             }
-            step(Field { value, made, in_brackets }, rest, make, set)
+            set.enter(At::Key(key.clone()));
+            let count = step(Field { value, made, in_brackets }, rest, make, set);
+            set.leave();
+            count
         }
         (Part::Key(key), other) => Err(format!("{key}: {}", wrong("a mapping", other))),
         (Part::Index(index), Value::List(items)) => {
@@ -307,11 +338,19 @@ fn step(field: Field<'_>, parts: &[Part], make: Make, set: Set<'_>) -> Result<us
             let count = items.len();
             let item = items.get_mut(*index);
             let item = item.ok_or_else(|| format!("index {index} is out of range for a list of {count}"))?;
-            step(found(item, made), rest, make, set)
+            set.enter(At::Index(*index));
+            let count = step(found(item, made), rest, make, set);
+            set.leave();
+            count
         }
         (Part::Every, Value::List(items)) => {
             set.count(items.len())?;
-            items.iter_mut().try_fold(0, |count, item| Ok(count + step(found(item, false), rest, make, set)?))
+            items.iter_mut().enumerate().try_fold(0, |count, (at, item)| {
+                set.enter(At::Index(at));
+                let more = step(found(item, false), rest, make, set)?;
+                set.leave();
+                Ok(count + more)
+            })
         }
         (Part::Element { .. }, Value::List(items)) => elements(items, part, (rest, in_brackets), make, set),
         (_, other) => Err(wrong("a list", other)),
@@ -328,29 +367,36 @@ fn elements(
 ) -> Result<usize, String> {
     let Part::Element { key, text, pattern } = part else { return Ok(0) };
     set.count(items.len())?;
-    let mut one = |item: &mut Value| {
+    let in_text = set.in_text();
+    let mut one = |at: usize, item: &mut Value| {
         // An element that is compared itself is what is meant, whatever the path says after it.
-        if key.is_empty() {
-            let matches = pattern.is_match(&written(item)?);
-            return if matches { step(Field::known(item, in_brackets), &[], make, &mut *set) } else { Ok(0) };
-        }
-        let matches = match item.as_map().and_then(|map| map.get(key)) {
+        let (rest, compared) = if key.is_empty() {
+            (&[][..], Some(&*item))
+        } else {
+            (rest, item.as_map().and_then(|map| map.get(key)))
+        };
+        let matches = match compared {
             Some(value) => pattern.is_match(&written(value)?),
             None => false,
         };
-        if matches { step(Field::known(item, in_brackets), rest, make, &mut *set) } else { Ok(0) }
+        if !matches {
+            return Ok(0);
+        }
+        set.enter(At::Index(at));
+        let count = step(Field::known(item, in_brackets), rest, make, &mut *set);
+        set.leave();
+        count
     };
     let mut count = 0;
-    for item in items.iter_mut() {
-        count += one(item)?;
+    for (at, item) in items.iter_mut().enumerate() {
+        count += one(at, item)?;
     }
     if count > 0 || make == Make::Nothing {
         return Ok(count);
     }
-    let mut new = new_element(key, text);
-    let count = one(&mut new)?;
-    items.push(new);
-    Ok(count)
+    let at = items.len();
+    items.push(new_element(key, text, in_text));
+    items.get_mut(at).map_or(Ok(0), |new| one(at, new))
 }
 
 /// A value as a regular expression is compared with it.

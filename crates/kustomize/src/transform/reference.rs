@@ -1,5 +1,6 @@
 //! Fields that hold the names of other objects, changed along with those names.
 
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
@@ -7,7 +8,8 @@ use crate::fieldspec::{Create, FieldSpec};
 use crate::resource::{Id, Resource};
 use crate::resources::Resources;
 use crate::specs::{BackReference, Specs};
-use crate::value::{Map, Str, Value};
+use crate::value::{Map, Str, Text, TextStyle, Value};
+use crate::yaml;
 
 /// A field that holds the name of another object.
 struct Reference<'s> {
@@ -58,15 +60,16 @@ pub(crate) fn fix(specs: &Specs, objects: &mut Resources) -> Result<(), String> 
         if references.is_empty() {
             continue;
         }
-        let referrer = Referrer::of(resource);
+        let (referrer, untagged) = (Referrer::of(resource), Cell::new(false));
         let result: Result<(), String> = resource.edit(|object| {
             for reference in references.iter().filter(|reference| reference.field.matches(&original)) {
                 let role = if reference.role { role_ref(object) } else { None };
-                let search = Search { targets: &targets, referrer: &referrer, reference, role };
+                let search = Search { targets: &targets, referrer: &referrer, reference, role, untagged: &untagged };
                 reference.field.apply(object, Create::Nothing, &mut |value| search.set(value))?;
             }
             Ok(())
         });
+        resource.untagged |= untagged.get();
         result.map_err(|message| format!("{}: {message}", referrer.id))?;
     }
     Ok(())
@@ -191,6 +194,8 @@ struct Search<'s> {
     referrer: &'s Referrer,
     reference: &'s Reference<'s>,
     role: Option<(Str, Str)>,
+    /// A text without a tag was set.
+    untagged: &'s Cell<bool>,
 }
 
 impl Search<'_> {
@@ -212,7 +217,7 @@ impl Search<'_> {
         if let Some(target) = self.find(&name, |_| true, false)?
             && target.name != name
         {
-            *value = Value::string(target.name.clone());
+            self.renamed(value, &target.name);
         }
         Ok(())
     }
@@ -234,11 +239,30 @@ impl Search<'_> {
         if target.name == name && target.namespace.is_empty() {
             return Ok(());
         }
-        map.insert("name", Value::string(target.name.clone()));
+        if let Some(value) = map.get_mut("name") {
+            self.renamed(value, &target.name);
+        }
         if !target.namespace.is_empty() {
             map.insert("namespace", Value::string(target.namespace.clone()));
         }
         Ok(())
+    }
+
+    /// Sets a name, which takes over the quotes of the one before and has no tag: a name that is a number to YAML is one from
+    /// then on, where it has no quotes.
+    fn renamed(&self, value: &mut Value, name: &Str) {
+        let style = match value {
+            Value::String(old) => Some(old.kept_style()).filter(|style| *style != TextStyle::Plain),
+            _ => None,
+        };
+        *value = match style {
+            None if !matches!(yaml::plain_value(name), Value::String(text) if !text.is_time()) => {
+                self.untagged.set(true);
+                Value::String(Text::new(name.clone(), TextStyle::Untagged))
+            }
+            None => Value::string(name.clone()),
+            Some(style) => Value::String(Text::new(name.clone(), style)),
+        };
     }
 
     /// Is there any object, of those that the referrer sees, that was in this namespace first?

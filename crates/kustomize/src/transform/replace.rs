@@ -1,6 +1,8 @@
 //! Replacements: a value from one field to others.
 
-use crate::budget::{Budget, Size};
+use std::rc::Rc;
+
+use crate::budget::{Budget, Held, Size};
 use crate::error::Error;
 use crate::fields::Site;
 use crate::load::Loader;
@@ -10,9 +12,9 @@ use crate::resources::Resources;
 use crate::value::{Num, Str, Text, TextStyle, Value};
 use crate::yaml;
 
-use super::path::{self, Field, Make, Part, Visitor};
+use super::path::{self, At, Field, Make, Part, Visitor};
 use super::select::Matcher;
-use super::shared::{self, Watch};
+use super::shared::{self, Group, Watch};
 use super::structured;
 
 /// Runs the entries of `replacements`.
@@ -39,7 +41,15 @@ struct Copied {
     text: Str,
     size: Size,
     /// The object and the field that it is from; none for a part of a field.
-    from: Option<(usize, Vec<String>)>,
+    from: Option<Origin>,
+}
+
+/// The field that a value is from.
+struct Origin {
+    at: usize,
+    parts: Vec<String>,
+    /// What changes together in its object. A copy is no longer among it.
+    groups: Vec<Rc<Group>>,
 }
 
 impl Copied {
@@ -48,20 +58,15 @@ impl Copied {
         Self { size: Size::of(&value), value, text, from: None }
     }
 
-    /// Is it the field of this object that leads to all of a path but its end? Then it is a part of what it becomes.
-    fn is_around(&self, at: usize, words: &[String]) -> bool {
-        self.from
-            .as_ref()
-            .is_some_and(|(from, parts)| *from == at && words.len() > parts.len() && words.starts_with(parts))
+    /// Is it a field of this object?
+    fn is_from(&self, at: usize) -> bool {
+        self.from.as_ref().is_some_and(|from| from.at == at)
     }
 
     /// After a change of an object: where its own field is the source of the value, kustomize goes on with what it is now.
     fn follow(&mut self, at: usize, object: &Value, budget: &Budget) -> Result<(), String> {
-        let Some((from, parts)) = &self.from else { return Ok(()) };
-        if *from != at {
-            return Ok(());
-        }
-        if let Ok(Some(now)) = path::lookup(object, parts) {
+        let Some(from) = self.from.as_ref().filter(|from| from.at == at) else { return Ok(()) };
+        if let Ok(Some(now)) = path::lookup(object, &from.parts) {
             let text = now.scalar_text();
             if text.is_none() {
                 budget.work(Size::of(now).nodes)?;
@@ -69,7 +74,9 @@ impl Copied {
             } else if self.value.scalar_text().is_none() {
                 return Ok(());
             }
-            (self.size, self.value, self.text) = (Size::of(now), now.clone(), text.unwrap_or_default());
+            let mut value = now.clone();
+            shared::leave_groups(&mut value, &from.groups, budget)?;
+            (self.size, self.value, self.text) = (Size::of(now), value, text.unwrap_or_default());
         }
         Ok(())
     }
@@ -115,7 +122,8 @@ fn copy(source: &Source, loader: &Loader<'_>, objects: &mut Resources) -> Result
     };
     let FieldOptions { delimiter, index, .. } = &source.options;
     if delimiter.is_empty() {
-        return Ok(Copied { from: Some((at, parts)), ..Copied::new(value) });
+        let from = Origin { at, parts, groups: resource.shared.clone() };
+        return Ok(Copied { from: Some(from), ..Copied::new(value) });
     }
     let Some(text) = value.scalar_text() else {
         return Err(format!("source: {}", only_scalars(&value)));
@@ -199,32 +207,34 @@ fn replace(
             (*by_text && matcher.matches_texts(resource)) || (*by_id && matcher.matches_ids(resource))
         })
     };
+    budget.work(select.cost(objects))?;
+    let mut selected = select.select_ids(objects);
+    selected.retain(|at| select.matches_texts(objects.get(*at)) && !rejected(objects.get(*at)));
+    if selected.is_empty() {
+        // As in kustomize, nobody looks at the paths.
+        return Ok(());
+    }
     let mut paths = Vec::with_capacity(target.field_paths.len());
     for path in &target.field_paths {
         let words = path::split(path, limits.depth)?;
         let parts = path::parse(&words, budget).map_err(|message| format!("{path}: {message}"))?;
         paths.push(FieldPath { text: path, words, parts });
     }
-    budget.work(select.cost(objects))?;
-    for at in select.select_ids(objects) {
-        if !select.matches_texts(objects.get(at)) || rejected(objects.get(at)) {
-            continue;
-        }
+    for at in selected {
         objects.change(at, |resource| {
             let id = resource.id().clone();
             let watch = Watch::start(resource, budget)?;
-            resource.untagged |= target.options.create;
+            // What it puts in the place of a name without a tag has none either.
+            resource.untagged = true;
             let mut object = Value::Map(resource.edit(std::mem::take));
             for path in &paths {
                 let error = |message| format!("{id}: {}: {message}", path.text);
-                if target.options.create && copied.is_around(at, &path.words) {
-                    // What is made there is a part of what is copied.
-                    path::visit(&mut object, &path.parts, Make::of(&copied.value), &mut Touch { budget })
+                if copied.is_from(at) {
+                    set_path_from_within(&mut object, at, path, &target.options, copied, budget)
                         .map_err(error)?;
-                    copied.follow(at, &object, budget).map_err(error)?;
+                } else {
+                    set_path(&mut object, path, &target.options, copied, budget).map_err(error)?;
                 }
-                set_path(&mut object, path, &target.options, copied, budget).map_err(error)?;
-                copied.follow(at, &object, budget).map_err(error)?;
             }
             let Value::Map(map) = object else { return Err(format!("{id}: no mapping is left of it")) };
             resource.set_value(map);
@@ -252,16 +262,44 @@ fn set_path(
         return Ok(());
     }
     let depth = path.parts.len();
-    match path::visit(
-        object,
-        &path.parts,
-        make,
-        &mut Setter { options, copied, budget, depth, in_text: false, misfit: None },
-    )? {
+    let mut setter = Setter { options, copied, budget, depth, in_text: false, misfit: None };
+    found(path::visit(object, &path.parts, make, &mut setter)?, options)
+}
+
+fn found(fields: usize, options: &FieldOptions) -> Result<(), String> {
+    match fields {
         0 if options.create => Err("the field does not exist and cannot be created".into()),
         0 => Err("the field does not exist (options.create creates it)".into()),
         _ => Ok(()),
     }
+}
+
+/// The same where the value is a field of this very object: kustomize makes the fields first, and then sets one after the
+/// other to what the field of the source has become by then.
+fn set_path_from_within(
+    object: &mut Value,
+    at: usize,
+    path: &FieldPath<'_>,
+    options: &FieldOptions,
+    copied: &mut Copied,
+    budget: &Budget,
+) -> Result<(), String> {
+    let make = if options.create { Make::of(&copied.value) } else { Make::Nothing };
+    if set_inside_of_text(object, path, make, copied, budget)? {
+        return copied.follow(at, object, budget);
+    }
+    let mut finder = Finder { budget, way: Vec::new(), fields: Vec::new(), held: budget.hold(0)? };
+    found(path::visit(object, &path.parts, make, &mut finder)?, options)?;
+    let depth = path.parts.len();
+    for Found { way, made, in_brackets } in finder.fields {
+        copied.follow(at, object, budget)?;
+        // What a text says is a copy, in which nothing is found again.
+        if let Some(value) = path::follow(object, &way) {
+            let mut setter = Setter { options, copied, budget, depth, in_text: false, misfit: None };
+            setter.set(Field { value, made, in_brackets })?;
+        }
+    }
+    copied.follow(at, object, budget)
 }
 
 /// Sets a field of what a text says, where the path leads into a text. Tells whether it did.
@@ -303,13 +341,28 @@ fn set_inside_of_text(
     Ok(false)
 }
 
-/// Makes the fields that a path leads to, and leaves them as they are.
-struct Touch<'t> {
-    budget: &'t Budget,
+/// A field that a path leads to.
+struct Found {
+    way: Vec<At>,
+    made: bool,
+    in_brackets: bool,
 }
 
-impl Visitor for Touch<'_> {
-    fn set(&mut self, _: Field<'_>) -> Result<(), String> {
+/// Makes the fields that a path leads to, leaves them as they are, and tells where they are.
+struct Finder<'t> {
+    budget: &'t Budget,
+    way: Vec<At>,
+    fields: Vec<Found>,
+    held: Held,
+}
+
+impl Visitor for Finder<'_> {
+    fn set(&mut self, field: Field<'_>) -> Result<(), String> {
+        /// Of a field besides the steps to it, in a list that grows.
+        const FIELD: usize = 128;
+        self.held.grow(self.budget, FIELD + self.way.len() * size_of::<At>())?;
+        let Field { made, in_brackets, .. } = field;
+        self.fields.push(Found { way: self.way.clone(), made, in_brackets });
         Ok(())
     }
 
@@ -319,6 +372,14 @@ impl Visitor for Touch<'_> {
 
     fn budget(&self) -> &Budget {
         self.budget
+    }
+
+    fn enter(&mut self, at: At) {
+        self.way.push(at);
+    }
+
+    fn leave(&mut self) {
+        self.way.pop();
     }
 }
 
@@ -352,6 +413,10 @@ impl Visitor for Setter<'_> {
 
     fn budget(&self) -> &Budget {
         self.budget
+    }
+
+    fn in_text(&self) -> bool {
+        self.in_text
     }
 }
 

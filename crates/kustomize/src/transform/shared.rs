@@ -106,7 +106,7 @@ impl<'b> Hold<'b> {
 }
 
 /// Makes what was copied from an object no part of what changes together in it, or in others that got the same labels.
-pub(super) fn leave_groups(value: &mut Value, groups: &[Rc<Group>], budget: &Budget) -> Result<(), String> {
+pub(crate) fn leave_groups(value: &mut Value, groups: &[Rc<Group>], budget: &Budget) -> Result<(), String> {
     match value {
         _ if groups.is_empty() => {}
         Value::List(items) => {

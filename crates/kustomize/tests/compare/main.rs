@@ -106,12 +106,20 @@ fn is_stricter(why: &str) -> bool {
     STRICTER.iter().any(|known| why.contains(known))
 }
 
+/// Does kustomize refuse two objects as different that it writes alike? It does so where a validator sets the number of
+/// replicas of an object with a null that a JSON patch came to.
+fn is_contradictory(why: &str) -> bool {
+    let nodes = why.split_once("nodes unequal: \n -- ").and_then(|(_, nodes)| nodes.split_once(",\n -- "));
+    nodes.is_some_and(|(a, rest)| rest.strip_prefix(a).is_some_and(|rest| rest.starts_with('\n')))
+}
+
 fn difference(theirs: &Result<String, String>, ours: &Result<String, String>) -> Option<Difference> {
     match (theirs, ours) {
         (Ok(a), Ok(b)) if a == b => None,
         (Ok(_), Ok(_)) => Some(Difference::Content),
         (Ok(_), Err(why)) if is_stricter(why) => None,
         (Ok(_), Err(_)) => Some(Difference::OnlyWeRefuse),
+        (Err(why), Ok(_)) if is_contradictory(why) => None,
         (Err(_), Ok(_)) => Some(Difference::OnlyTheyRefuse),
         (Err(_), Err(_)) => None,
     }
