@@ -245,7 +245,8 @@ impl Resource {
     pub(crate) fn store_id(&mut self) -> Result<(), String> {
         let original = self.original_id();
         // Once an object without a name can be kept; a List need not have one.
-        let kept_without = self.previous.iter().any(|id| id.name.is_empty() && !id.gvk.kind.ends_with("List"));
+        let kept_without =
+            self.previous.iter().any(|id| id.name.is_empty() && !id.gvk.kind.ends_with("List"));
         if kept_without || (self.id.name.is_empty() && !original.name.is_empty()) {
             return Err(format!("{original}: a patch removed its name, or set it to null"));
         }

@@ -1,7 +1,7 @@
 //! What is done once, over all objects: hash suffixes, objects that stay local, the order.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 use sha2::{Digest as _, Sha256};
@@ -43,7 +43,7 @@ pub(crate) fn hashes(objects: &mut Resources, budget: &Budget) -> Result<(), Str
         let name = format!("{}-{hash}", resource.id().name);
         resource.set_name(name);
     }
-    objects.check_unique()
+    Ok(())
 }
 
 /// The digest of a text that is never held in whole: as JSON it can be six times as long as in the object.
@@ -308,16 +308,27 @@ pub(crate) fn tidy(objects: &mut Resources, budget: &Budget) -> Result<(), Strin
     Ok(())
 }
 
-/// Drops objects that say they are configuration of a tool. All objects must have kept a kind and a name until here.
+/// Drops objects that say they are configuration of a tool. All objects must have kept a kind and a name until here. kustomize
+/// drops by what they are called: one that is called as another that stays, stays too, and two cannot be called alike.
 pub(crate) fn drop_local(objects: &mut Resources) -> Result<(), String> {
     objects.iter().try_for_each(check_named)?;
     let local = |resource: &Resource| {
         let mark = resource.texts("annotations").and_then(|map| map.get("config.kubernetes.io/local-config"));
         mark.is_some_and(|value| value.as_str() != Some("false"))
     };
-    if objects.iter().any(local) {
-        objects.list_mut().retain(|resource| !local(resource));
+    if !objects.iter().any(local) {
+        return Ok(());
     }
+    let called = |resource: &Resource| (resource.id().clone(), resource.namespace().clone());
+    let stay: HashSet<_> = objects.iter().filter(|resource| !local(resource)).map(called).collect();
+    let mut dropped = HashMap::new();
+    for resource in objects.iter().filter(|resource| local(resource) && !stay.contains(&called(resource))) {
+        if let Some(first) = dropped.insert(called(resource), &resource.source) {
+            let (id, source) = (resource.id(), &resource.source);
+            return Err(format!("{id} is defined twice, in {first} and in {source}"));
+        }
+    }
+    objects.list_mut().retain(|resource| !local(resource) || stay.contains(&called(resource)));
     Ok(())
 }
 

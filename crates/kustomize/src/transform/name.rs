@@ -35,10 +35,8 @@ pub(super) fn set_namespace(step: &Namespace<'_>, resource: &mut Resource) -> Re
     let result = resource.edit(|object| {
         if !id.gvk.cluster_scoped {
             let slot = metadata(object).get_or_insert_with("namespace", || Value::string(""));
-            if matches!(slot, Value::Map(_) | Value::List(_)) {
-                return Err(format!("metadata.namespace: a string is needed, not {}", slot.type_name()));
-            }
-            set_text(slot, &text, step.unset_only);
+            set_text(slot, &text, step.unset_only)
+                .map_err(|message| format!("metadata.namespace: {message}"))?;
         }
         if role_binding {
             subjects(object.get_mut("subjects"), &text, step)?;
@@ -51,24 +49,22 @@ pub(super) fn set_namespace(step: &Namespace<'_>, resource: &mut Resource) -> Re
             if elsewhere {
                 continue;
             }
-            spec.apply(object, Create::Scalar, &mut |value| {
-                if matches!(value, Value::Map(_) | Value::List(_)) {
-                    return Err(format!("a string is needed, not {}", value.type_name()));
-                }
-                set_text(value, &text, step.unset_only);
-                Ok(())
-            })?;
+            spec.apply(object, Create::Scalar, &mut |value| set_text(value, &text, step.unset_only))?;
         }
         Ok(())
     });
     result.map_err(|message: String| format!("{id}: {message}"))
 }
 
-fn set_text(value: &mut Value, namespace: &Str, unset_only: bool) {
+fn set_text(value: &mut Value, namespace: &Str, unset_only: bool) -> Result<(), String> {
+    if matches!(value, Value::Map(_) | Value::List(_)) {
+        return Err(format!("a string is needed, not {}", value.type_name()));
+    }
     let unset = value.is_null() || value.as_str() == Some("");
     if unset || !unset_only {
         *value = Value::string(namespace.clone());
     }
+    Ok(())
 }
 
 /// Subjects of a role binding that belong to the namespace.
@@ -85,7 +81,8 @@ fn subjects(subjects: Option<&mut Value>, namespace: &Str, step: &Namespace<'_>)
             for subject in subjects.iter_mut().filter_map(Value::as_map_mut) {
                 if belongs(subject) {
                     let slot = subject.get_or_insert_with("namespace", || Value::string(""));
-                    set_text(slot, namespace, step.unset_only);
+                    set_text(slot, namespace, step.unset_only)
+                        .map_err(|message| format!("subjects.namespace: {message}"))?;
                 }
             }
             Ok(())

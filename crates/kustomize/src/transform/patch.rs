@@ -468,8 +468,8 @@ fn without_tag(value: &Value, text: &Str) -> Value {
     let style = match value {
         Value::String(text) => match text.style() {
             TextStyle::TaggedQuoted => TextStyle::Quoted,
-            TextStyle::Plain | TextStyle::Made if !yaml::is_quoted_when_set(text) => TextStyle::Untagged,
-            TextStyle::Tagged => TextStyle::Untagged,
+            TextStyle::Made if yaml::is_quoted_when_set(text) => return value.clone(),
+            TextStyle::Plain | TextStyle::Made | TextStyle::Tagged => TextStyle::Untagged,
             _ => return value.clone(),
         },
         _ => TextStyle::Untagged,

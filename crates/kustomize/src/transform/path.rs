@@ -162,11 +162,8 @@ pub(super) fn make<'v>(value: &'v mut Value, parts: &[String]) -> Result<&'v mut
 
 /// An element for `[key=value]`. Its value has no type yet, but for one in a text, which is written at once.
 fn new_element(key: &str, text: &str, in_text: bool) -> Value {
-    let value = if in_text {
-        yaml::plain_value(text)
-    } else {
-        Value::String(Text::new(text, TextStyle::Untagged))
-    };
+    let value =
+        if in_text { yaml::plain_value(text) } else { Value::String(Text::new(text, TextStyle::Untagged)) };
     if key.is_empty() { value } else { Value::Map([(Str::from(key), value)].into_iter().collect()) }
 }
 

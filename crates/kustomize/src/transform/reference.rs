@@ -64,7 +64,8 @@ pub(crate) fn fix(specs: &Specs, objects: &mut Resources) -> Result<(), String> 
         let result: Result<(), String> = resource.edit(|object| {
             for reference in references.iter().filter(|reference| reference.field.matches(&original)) {
                 let role = if reference.role { role_ref(object) } else { None };
-                let search = Search { targets: &targets, referrer: &referrer, reference, role, untagged: &untagged };
+                let search =
+                    Search { targets: &targets, referrer: &referrer, reference, role, untagged: &untagged };
                 reference.field.apply(object, Create::Nothing, &mut |value| search.set(value))?;
             }
             Ok(())
@@ -83,11 +84,20 @@ fn check_subjects(resource: &Resource) -> Result<(), String> {
     let Some(Value::List(subjects)) = resource.value().get("subjects") else { return Ok(()) };
     for subject in subjects.iter().filter_map(Value::as_map) {
         let account = subject.get("kind").and_then(Value::as_str) == Some("ServiceAccount");
-        if account && subject.get("namespace").is_some_and(|namespace| namespace.as_str().is_none()) {
+        let is_text = |namespace: &Value| match namespace {
+            Value::String(text) if text.is_untagged() => is_text(text),
+            other => other.as_str().is_some(),
+        };
+        if account && subject.get("namespace").is_some_and(|namespace| !is_text(namespace)) {
             return Err(format!("{}: the namespace of a subject must be a string", resource.id()));
         }
     }
     Ok(())
+}
+
+/// Is it a text to YAML where it stands without quotes?
+fn is_text(plain: &str) -> bool {
+    matches!(yaml::plain_value(plain), Value::String(text) if !text.is_time())
 }
 
 /// Objects whose name, namespace or kind changed: only these can be found by an earlier name.
@@ -256,7 +266,7 @@ impl Search<'_> {
             _ => None,
         };
         *value = match style {
-            None if !matches!(yaml::plain_value(name), Value::String(text) if !text.is_time()) => {
+            None if !is_text(name) => {
                 self.untagged.set(true);
                 Value::String(Text::new(name.clone(), TextStyle::Untagged))
             }
