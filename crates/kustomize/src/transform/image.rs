@@ -96,46 +96,56 @@ fn visit(
     fields: &[FieldSpec],
     see: &mut dyn FnMut(&mut Value),
 ) -> Result<usize, String> {
-    let seen = object.values_mut().map(|(_, value)| containers_below(value, see)).sum();
+    let seen = object
+        .values_mut()
+        .try_fold(0, |seen, (_, value)| Ok::<_, String>(seen + containers_below(value, see)?))?;
     // The lists of containers at the top of an object that has no spec.
     for key in ["containers", "initContainers"] {
-        object.get_mut(key).into_iter().for_each(|value| containers(value, see));
+        object.get_mut(key).into_iter().try_for_each(|value| containers(value, see))?;
     }
-    fields.iter().filter(|spec| spec.matches(gvk)).try_for_each(|spec| {
-        spec.apply(object, Create::Nothing, &mut |value| match value {
-            Value::List(_) | Value::Map(_) => Err(format!("a string is needed, not {}", value.type_name())),
-            scalar => {
-                see(scalar);
-                Ok(())
-            }
-        })
-    })?;
+    fields
+        .iter()
+        .filter(|spec| spec.matches(gvk))
+        .try_for_each(|spec| spec.apply(object, Create::Nothing, &mut |value| see_scalar(value, see)))?;
     Ok(seen)
 }
 
 /// Containers anywhere in an object: custom resources often hold pods. Gives the number of values.
-fn containers_below(value: &mut Value, see: &mut dyn FnMut(&mut Value)) -> usize {
+fn containers_below(value: &mut Value, see: &mut dyn FnMut(&mut Value)) -> Result<usize, String> {
     let mut seen = 1;
     match value {
         Value::Map(map) => {
             for (key, value) in map.values_mut() {
-                seen += containers_below(value, see);
+                seen += containers_below(value, see)?;
                 if matches!(&**key, "containers" | "initContainers") {
-                    containers(value, see);
+                    containers(value, see)?;
                 }
             }
         }
-        Value::List(items) => seen += items.iter_mut().map(|item| containers_below(item, see)).sum::<usize>(),
+        Value::List(items) => {
+            for item in items {
+                seen += containers_below(item, see)?;
+            }
+        }
         _ => {}
     }
-    seen
+    Ok(seen)
 }
 
-fn containers(value: &mut Value, see: &mut dyn FnMut(&mut Value)) {
-    let Value::List(items) = value else { return };
+fn containers(value: &mut Value, see: &mut dyn FnMut(&mut Value)) -> Result<(), String> {
+    let Value::List(items) = value else { return Ok(()) };
     for item in items.iter_mut().filter_map(Value::as_map_mut) {
-        item.get_mut("image").into_iter().for_each(&mut *see);
+        item.get_mut("image").into_iter().try_for_each(|image| see_scalar(image, see))?;
     }
+    Ok(())
+}
+
+fn see_scalar(value: &mut Value, see: &mut dyn FnMut(&mut Value)) -> Result<(), String> {
+    if matches!(value, Value::List(_) | Value::Map(_)) {
+        return Err(format!("image: a string is needed, not {}", value.type_name()));
+    }
+    see(value);
+    Ok(())
 }
 
 /// The reference to an image after a rule that is for it.
