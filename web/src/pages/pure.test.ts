@@ -23,6 +23,14 @@ test('a Kustomization tells whose keys it was decrypted with', () => {
   expect(told(spec, {})).toEqual(['Decrypted with', 'Secret sops-age']);
   const lookups = [{ kind: 'Secret', name: 'sops-age', location: 'Cluster' }];
   expect(told(spec, { lookups })).toEqual(['Decrypted with', 'Secret sops-age in the cluster']);
+  const account = { provider: 'sops', serviceAccountName: 'keys' };
+  const services = 'key services, asked by the hub as ServiceAccount keys';
+  expect(told({ decryption: account }, {})).toEqual(['Decrypted with', services]);
+  const both = { decryption: { ...spec.decryption, ...account } };
+  expect(told(both, { lookups })).toEqual([
+    'Decrypted with',
+    `Secret sops-age in the cluster and ${services}`,
+  ]);
 });
 
 describe('times', () => {

@@ -16,7 +16,7 @@ type Kustomization = KubeObject<
     wait?: boolean;
     targetNamespace?: string;
     sourceRef?: { kind: string; name: string; namespace?: string };
-    decryption?: { secretRef?: { name: string } };
+    decryption?: { secretRef?: { name: string }; serviceAccountName?: string };
   },
   { lookups?: LookedUp[] }
 >;
@@ -24,11 +24,16 @@ type Kustomization = KubeObject<
 /** Whose keys it was decrypted with, and where they are; nothing where it asks for no decryption. */
 function decryption({ spec, status }: Kustomization): Fact[] {
   if (!spec?.decryption) return [];
-  const name = spec.decryption.secretRef?.name;
-  if (name === undefined) return [['Decrypted with', undefined]];
-  const found = status?.lookups?.find((one) => one.kind === 'Secret' && one.name === name)?.location;
-  const where = { Hub: 'on the hub', Cluster: 'in the cluster' };
-  return [['Decrypted with', found ? `Secret ${name} ${where[found]}` : `Secret ${name}`]];
+  const { secretRef, serviceAccountName: account } = spec.decryption;
+  const parts = [];
+  if (secretRef !== undefined) {
+    const name = secretRef.name;
+    const found = status?.lookups?.find((one) => one.kind === 'Secret' && one.name === name)?.location;
+    const where = { Hub: ' on the hub', Cluster: ' in the cluster' };
+    parts.push(`Secret ${name}${found ? where[found] : ''}`);
+  }
+  if (account !== undefined) parts.push(`key services, asked by the hub as ServiceAccount ${account}`);
+  return [['Decrypted with', parts.length > 0 ? parts.join(' and ') : undefined]];
 }
 
 export const kustomization: ApplierKind = {
