@@ -68,6 +68,11 @@ provider.Client.prototype.redirectUriAllowed = function allowed(uri) {
   const back = /^https:\/\/127\.0\.0\.1:\d+\/fleet\/v1\/sign-in\/callback$/;
   return this.clientId === 'dashboard' ? back.test(uri) : redirectUriAllowed.call(this, uri);
 };
+const { postLogoutRedirectUriAllowed } = provider.Client.prototype;
+provider.Client.prototype.postLogoutRedirectUriAllowed = function allowed(uri) {
+  const back = /^https:\/\/127\.0\.0\.1:\d+\/ui\/$/;
+  return this.clientId === 'dashboard' ? back.test(uri) : postLogoutRedirectUriAllowed.call(this, uri);
+};
 provider.use(async (ctx, next) => {
   if (!ctx.path.startsWith('/interaction/')) return next();
   const { prompt, params, grantId } = await provider.interactionDetails(ctx.req, ctx.res);

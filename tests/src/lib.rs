@@ -72,7 +72,7 @@ pub use kubelet::{Kubelet, Program};
 pub use link::{AgentSession, EnrolledAgent};
 pub use memory::{MemoryLimit, resident};
 pub use object_store::ObjectStore;
-pub use openid::OpenIdProvider;
+pub use openid::{Browser, OpenIdProvider};
 pub use own_cluster::{Component, EtcdBackup, OwnCluster};
 pub use process::{Process, copy_folder, kill9};
 pub use proxy::Proxy;

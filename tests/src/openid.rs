@@ -99,12 +99,15 @@ impl OpenIdProvider {
     /// # Errors
     /// When the provider does not send it back.
     pub async fn sent_back_from(&self, url: &str) -> Result<String> {
-        let mut browser = Browser::new(self)?;
-        let request = browser.http.get(url);
-        match browser.follow(request).await? {
-            Led::Elsewhere(to) => Ok(to),
-            Led::To(status, page) => bail!("the provider answers {status}: {page}"),
-        }
+        self.browser()?.sent_back_from(url).await
+    }
+
+    /// Another browser of jane's.
+    ///
+    /// # Errors
+    /// When the provider's certificate cannot be read.
+    pub fn browser(&self) -> Result<Browser<'_>> {
+        Browser::new(self)
     }
 
     /// Has jane open the page where the code of another device is entered, and say yes to it.
@@ -117,13 +120,9 @@ impl OpenIdProvider {
         let Led::To(StatusCode::OK, page) = browser.follow(request).await? else {
             bail!("{url} has no page")
         };
-        let field = |name: &str| -> Result<String> {
-            let after = page.split(&format!("name=\"{name}\" value=\"")).nth(1);
-            let value = after.and_then(|after| after.split('"').next());
-            Ok(value.with_context(|| format!("the page has no {name}: {page}"))?.to_owned())
-        };
         // Letters, digits and dashes.
-        let body = format!("xsrf={}&user_code={}&confirm=yes", field("xsrf")?, field("user_code")?);
+        let (xsrf, code) = (field(&page, "xsrf")?, field(&page, "user_code")?);
+        let body = format!("xsrf={xsrf}&user_code={code}&confirm=yes");
         let request = browser.http.post(format!("{}/device", self.url())).body(body);
         let request = request.header("content-type", "application/x-www-form-urlencoded");
         match browser.follow(request).await? {
@@ -134,8 +133,15 @@ impl OpenIdProvider {
     }
 }
 
+/// What a field of a form holds.
+fn field(page: &str, name: &str) -> Result<String> {
+    let after = page.split(&format!("name=\"{name}\" value=\"")).nth(1);
+    let value = after.and_then(|after| after.split('"').next());
+    Ok(value.with_context(|| format!("the page has no {name}: {page}"))?.to_owned())
+}
+
 /// Jane's browser, which nobody else uses.
-struct Browser<'a> {
+pub struct Browser<'a> {
     provider: &'a OpenIdProvider,
     http: reqwest::Client,
     cookies: BTreeMap<String, String>,
@@ -156,6 +162,35 @@ impl<'a> Browser<'a> {
         let http =
             reqwest::Client::builder().tls_certs_only([roots]).redirect(redirects).no_proxy().build()?;
         Ok(Self { provider, http, cookies: BTreeMap::new() })
+    }
+
+    /// Where a sign-in or sign-out that begins at this address sends it back to.
+    ///
+    /// # Errors
+    /// When the provider does not send it back.
+    pub async fn sent_back_from(&mut self, url: &str) -> Result<String> {
+        let request = self.http.get(url);
+        self.elsewhere(request).await
+    }
+
+    /// Opens the page where jane signs out, says yes to it, and gives where she is sent then.
+    ///
+    /// # Errors
+    /// When the provider has no such page, or does not send her back.
+    pub async fn signs_out_at(&mut self, url: &str) -> Result<String> {
+        let request = self.http.get(url);
+        let Led::To(StatusCode::OK, page) = self.follow(request).await? else { bail!("{url} has no page") };
+        let body = format!("xsrf={}&logout=yes", field(&page, "xsrf")?);
+        let request = self.http.post(format!("{}/session/end/confirm", self.provider.url())).body(body);
+        let request = request.header("content-type", "application/x-www-form-urlencoded");
+        self.elsewhere(request).await
+    }
+
+    async fn elsewhere(&mut self, request: reqwest::RequestBuilder) -> Result<String> {
+        match self.follow(request).await? {
+            Led::Elsewhere(to) => Ok(to),
+            Led::To(status, page) => bail!("the provider answers {status}: {page}"),
+        }
     }
 
     /// Asks for something, and goes on to where it is led, as long as that is the provider.

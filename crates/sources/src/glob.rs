@@ -9,7 +9,7 @@ const MOST_ALTERNATIVES: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GlobError {
     /// A class or a group is not closed, or a `\` stands at the end.
-    #[error("pattern '{0}' has a `[`, `{{` or `\\` without its end")]
+    #[error("pattern '{0}' has a `[`, `{{` or `\\` without its end, or a `}}` without its beginning")]
     Unclosed(String),
     /// Its alternatives are too many.
     #[error("pattern '{0}' has more than {MOST_ALTERNATIVES} alternatives")]
@@ -155,13 +155,15 @@ fn alternatives(text: &str) -> Result<Vec<String>, GlobError> {
 
 type Group<'a> = (&'a str, Vec<&'a str>, &'a str);
 
-/// The outermost group that comes first, and what is around it; none at all where one is not closed.
+/// The outermost group that comes first, and what is around it; none at all where one is not closed, or was not begun.
 fn first_group(text: &str) -> Option<Option<Group<'_>>> {
     let (mut depth, mut start, mut from, mut parts) = (0_usize, 0, 0, Vec::new());
     let mut signs = text.char_indices();
     while let Some((at, sign)) = signs.next() {
         match sign {
             '\\' => drop(signs.next()?),
+            // Braces of a class are signs like others.
+            '[' => skip_class(&mut signs)?,
             '{' => {
                 if depth == 0 {
                     (start, from) = (at, at + 1);
@@ -172,8 +174,8 @@ fn first_group(text: &str) -> Option<Option<Group<'_>>> {
                 parts.push(&text[from..at]);
                 from = at + 1;
             }
-            '}' if depth > 0 => {
-                depth -= 1;
+            '}' => {
+                depth = depth.checked_sub(1)?;
                 if depth == 0 {
                     parts.push(&text[from..at]);
                     return Some(Some((&text[..start], parts, &text[at + 1..])));
@@ -183,6 +185,17 @@ fn first_group(text: &str) -> Option<Option<Group<'_>>> {
         }
     }
     (depth == 0).then_some(None)
+}
+
+/// Goes behind the end of a class; none where it has none.
+fn skip_class(signs: &mut std::str::CharIndices<'_>) -> Option<()> {
+    loop {
+        match signs.next()?.1 {
+            '\\' => drop(signs.next()?),
+            ']' => return Some(()),
+            _ => {}
+        }
+    }
 }
 
 fn read_name(name: &str, meant: Signs) -> Option<Vec<Sign>> {
@@ -408,6 +421,9 @@ mod tests {
             (r"\{a,b}", "{a,b}", true),
             ("a**", "abc", true),
             ("[!a]", "b", true),
+            ("{a,[}]}", "}", true),
+            (r"a\}", "a}", true),
+            ("[}]", "}", true),
         ] {
             assert_eq!(is(pattern, Signs::Double, path), like, "{pattern} {path}");
         }
@@ -415,7 +431,7 @@ mod tests {
 
     #[test]
     fn what_has_no_end_is_none() {
-        for pattern in ["[a", "a\\", "[]", "[^]", "{a,b", "a/[b/c", "{[a,b]"] {
+        for pattern in ["[a", "a\\", "[]", "[^]", "{a,b", "a/[b/c", "{[a,b]", "a}", "{a,b}}"] {
             assert!(matches!(Glob::parse(pattern, Signs::Double), Err(GlobError::Unclosed(_))), "{pattern}");
         }
         let many = "{a,b}".repeat(7);

@@ -143,6 +143,44 @@ async fn a_person_signs_in_to_the_dashboard_at_a_real_provider_and_goes_on_while
 }
 
 #[tokio::test]
+async fn who_signs_out_is_signed_out_at_the_provider_too() -> Result<()> {
+    let provider = OpenIdProvider::start().await?;
+    let (_setup, hub) = hub(&provider).await?;
+    let (url, ca) = reached(&hub).await?;
+    let roots = reqwest::Certificate::from_pem_bundle(ca.as_bytes())?;
+    let client = reqwest::Client::builder()
+        .tls_certs_only(roots)
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
+        .build()?;
+    let offered: Value = client.get(format!("{url}{SIGN_IN}")).send().await?.json().await?;
+    let start = offered["providers"][0]["start"].as_str().context("a start")?;
+    let answer = client.get(format!("{start}&to=/ui/")).send().await?;
+    let attempt = set(&answer, "__Host-roadstead-sign-in")?;
+    let to = answer.headers()[LOCATION].to_str()?.to_owned();
+    let mut browser = provider.browser()?;
+    let back = browser.sent_back_from(&to).await?;
+    let answer =
+        client.get(&back).header("cookie", format!("__Host-roadstead-sign-in={attempt}")).send().await?;
+    let session = set(&answer, "__Host-roadstead-session")?;
+    // The provider knows her: it asks nothing.
+    let silent = to.replace("prompt=consent", "prompt=none");
+    ensure!(silent != to, "{to}");
+    let again = browser.sent_back_from(&silent).await?;
+    ensure!(again.contains("code=") && !again.contains("error="), "{again}");
+
+    let out = client.post(format!("{url}{SIGN_IN}/end")).header("sec-fetch-site", "same-origin");
+    let out = out.header("x-roadstead-dashboard", "1");
+    let out = out.header("cookie", format!("__Host-roadstead-session={session}")).send().await?;
+    let out: Value = out.json().await?;
+    let place = out["location"].as_str().with_context(|| format!("a place to sign out at: {out}"))?;
+    ensure!(browser.signs_out_at(place).await? == format!("{url}/ui/"), "she is not sent back to the hub");
+    let again = browser.sent_back_from(&silent).await?;
+    ensure!(again.contains("error=login_required"), "{again}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn roadstead_login_takes_a_code_that_is_entered_on_another_device() -> Result<()> {
     let provider = OpenIdProvider::start().await?;
     let (setup, hub) = hub(&provider).await?;
