@@ -14,11 +14,12 @@ use crate::output;
 
 /// Check the encrypted files of a directory, and look for secrets that are not encrypted
 ///
-/// Reports which keys open which files, files that were changed after they were encrypted, values that should be
-/// encrypted and are not (or the reverse), Secrets in plain text, and rules of .sops.yaml that match no file.
+/// Reports which keys open which files, files that were changed after they were encrypted, values
+/// that should be encrypted and are not (or the reverse), Secrets in plain text, and rules of
+/// .sops.yaml that match no file.
 ///
-/// Exits with 1 if there is a problem. Without keys, only what needs none is checked. Key services are asked where there are credentials for
-/// them, as `roadstead secrets decrypt` does.
+/// Exits with 1 if there is a problem. Without keys, only what needs none is checked. Key services
+/// are asked where there are credentials for them, as `roadstead secrets decrypt` does.
 ///
 /// Examples:
 ///   roadstead secrets check .

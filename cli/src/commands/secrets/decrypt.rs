@@ -12,14 +12,15 @@ use crate::output;
 
 /// Decrypt a file and print what it holds
 ///
-/// age, OpenPGP and SSH keys are those that are given, and no others: no agent or home folder is looked at. Key services (AWS, Azure,
-/// Google and Huawei KMS, Vault) are asked with credentials that are given, or that the environment names as for sops: AWS_…, AZURE_…,
+/// age, OpenPGP and SSH keys are those that are given, and no others: no agent or home folder is
+/// looked at. Key services (AWS, Azure, Google and Huawei KMS, Vault) are asked with credentials
+/// that are given, or that the environment names as for sops: AWS_…, AZURE_…,
 /// GOOGLE_APPLICATION_CREDENTIALS, VAULT_TOKEN and VAULT_ADDR, HUAWEICLOUD_SDK_…
 ///
 /// Examples:
 ///   roadstead secrets decrypt --key keys/prod.agekey secret.enc.yaml
 ///   roadstead secrets decrypt --key sops.asc --format dotenv --output json settings
-///   VAULT_ADDR=https://vault.example:8200 roadstead secrets decrypt --key sops.vault-token secret.enc.yaml
+///   VAULT_ADDR=https://vault.example roadstead secrets decrypt --key sops.vault-token a.enc.yaml
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Decrypt {
