@@ -418,7 +418,7 @@ mod tests {
             ("{docs,test}/*.{md,txt}", "test/a.rs", false),
             ("{a/b,c}/d", "a/b/d", true),
             ("{a,{b,c}}", "c", true),
-            (r"\{a,b}", "{a,b}", true),
+            (r"\{a,b\}", "{a,b}", true),
             ("a**", "abc", true),
             ("[!a]", "b", true),
             ("{a,[}]}", "}", true),
@@ -431,7 +431,7 @@ mod tests {
 
     #[test]
     fn what_has_no_end_is_none() {
-        for pattern in ["[a", "a\\", "[]", "[^]", "{a,b", "a/[b/c", "{[a,b]", "a}", "{a,b}}"] {
+        for pattern in ["[a", "a\\", "[]", "[^]", "{a,b", "a/[b/c", "{[a,b]", "a}", "{a,b}}", r"\{a,b}"] {
             assert!(matches!(Glob::parse(pattern, Signs::Double), Err(GlobError::Unclosed(_))), "{pattern}");
         }
         let many = "{a,b}".repeat(7);
