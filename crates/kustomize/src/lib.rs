@@ -244,7 +244,7 @@ fn run(tree: &dyn FileTree, path: &TreePath, options: &Options) -> Result<Build,
     transform::reference::fix(&specs, &mut objects).map_err(finish("name references"))?;
     let budget = &loader.budget;
     gathered.vars.resolve(&specs.var_reference, budget, &mut objects).map_err(finish("vars"))?;
-    transform::finish::drop_local(&mut objects).map_err(finish("names"))?;
+    transform::finish::drop_local(&mut objects, budget).map_err(finish("names"))?;
     if kustomization.sort.is_some() || options.reorder == Reorder::Legacy {
         objects.check_unique().map_err(finish("order"))?;
         transform::finish::sort(kustomization.sort.as_ref(), &mut objects);

@@ -89,4 +89,8 @@ impl Limits {
             ..all
         }
     }
+    /// The bounds of an annotation that is read: a few lines.
+    pub(crate) fn few_lines() -> Self {
+        Self::within(4 << 20)
+    }
 }

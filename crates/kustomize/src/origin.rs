@@ -155,13 +155,11 @@ pub(crate) fn origin(resource: &Resource) -> Option<&Value> {
     resource.texts("annotations").and_then(|annotations| annotations.get(ORIGIN))
 }
 
-/// Fails for a noted origin that is not one: an object can come with one of its own.
+/// Fails for an origin that cannot be read: an object can come with an annotation of its own.
 pub(crate) fn check(origin: &Value) -> Result<(), String> {
     let invalid = |what: &str| Err(format!("annotation {ORIGIN}: {what}"));
-    // Bounds of what an annotation says: a few lines.
-    let small = Limits::within(4 << 20);
     let Some(text) = origin.scalar_text() else { return Ok(()) };
-    let Ok(documents) = read_documents(text.as_bytes(), Dialect::Object, &small) else {
+    let Ok(documents) = read_documents(text.as_bytes(), Dialect::Object, &Limits::few_lines()) else {
         return invalid("is not YAML");
     };
     let map = match documents.first().map(|document| &document.value) {

@@ -72,7 +72,7 @@ impl<'p> Plugins<'p> {
             let copies = loader.budget.work(objects.len().saturating_mul(COPY));
             copies.map_err(|message| loader.fail(site, &field, message))?;
             let before: Vec<_> =
-                objects.iter().map(|resource| (resource.value().clone(), resource.times_kept())).collect();
+                objects.iter().map(|resource| (resource.value().clone(), resource.times_stored())).collect();
             steps.iter().try_for_each(|step| step.run(loader, site, &field, objects))?;
             objects.sweep();
             let same = |((before, _), after): (&(Map, usize), &Resource)| *before == without_mark(after);
@@ -80,8 +80,9 @@ impl<'p> Plugins<'p> {
                 return Err(site.error(field, "a validator must not change objects"));
             }
             // kustomize notes in an object what it was called before, and takes the note for a change.
-            if before.iter().zip(objects.iter()).any(|((_, kept), after)| *kept != after.times_kept()) {
-                let message = "a validator must not set names or namespaces, also not to what they are";
+            if before.iter().zip(objects.iter()).any(|((_, stored), after)| *stored != after.times_stored()) {
+                let message =
+                    "a validator must not set names or namespaces, even to the values that they have already";
                 return Err(site.error(field, message));
             }
         }
@@ -187,7 +188,7 @@ impl<'s> Plugin<'s> {
     /// What is noted of a plugin whose own origin is noted.
     fn note(&self) -> Option<Str> {
         let origin = self.config.texts("annotations")?.get(ORIGIN)?.as_str()?;
-        let documents = read_documents(origin.as_bytes(), Dialect::Object, &small()).ok()?;
+        let documents = read_documents(origin.as_bytes(), Dialect::Object, &Limits::few_lines()).ok()?;
         let path = documents.first().and_then(|document| document.value.at(&["path"])?.scalar_text());
         let text = |key: &str| self.config.value().get(key).and_then(Value::as_str).unwrap_or_default();
         let file = path.unwrap_or_else(|| "".into());
@@ -298,14 +299,9 @@ impl<'s> Plugin<'s> {
     }
 }
 
-/// Bounds of what an annotation says: a few lines.
-fn small() -> Limits {
-    Limits::within(4 << 20)
-}
-
 /// What a function annotation asks for.
 fn describe_function(text: &str) -> String {
-    let documents = read_documents(text.as_bytes(), Dialect::Object, &small());
+    let documents = read_documents(text.as_bytes(), Dialect::Object, &Limits::few_lines());
     let value =
         documents.ok().and_then(|documents| documents.into_iter().next()).map(|document| document.value);
     let at = |path: &[&str]| value.as_ref().and_then(|value| value.at(path)).and_then(Value::scalar_text);

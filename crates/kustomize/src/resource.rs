@@ -148,8 +148,8 @@ pub(crate) struct Resource {
     namespace: Str,
     /// Ids that it had before, the oldest first.
     previous: Vec<Id>,
-    /// How often an id was kept, one that was there already included.
-    kept: usize,
+    /// How often an id was stored, also where the last one was the same.
+    stored: usize,
     pub(crate) prefixes: Vec<Str>,
     pub(crate) suffixes: Vec<Str>,
     pub(crate) behavior: Behavior,
@@ -188,7 +188,7 @@ impl Resource {
             id,
             namespace,
             previous,
-            kept: 0,
+            stored: 0,
             prefixes,
             suffixes,
             behavior: Behavior::Create,
@@ -231,9 +231,9 @@ impl Resource {
         &self.previous
     }
 
-    /// How often an id was kept: kustomize notes each time in the object.
-    pub(crate) fn times_kept(&self) -> usize {
-        self.kept
+    /// How often an id was stored: kustomize notes each time in the object.
+    pub(crate) fn times_stored(&self) -> usize {
+        self.stored
     }
 
     /// All ids, the present one last.
@@ -244,13 +244,13 @@ impl Resource {
     /// Keeps the present id among the earlier ones; fails for one that has lost its name, as kustomize does.
     pub(crate) fn store_id(&mut self) -> Result<(), String> {
         let original = self.original_id();
-        // Once an object without a name can be kept; a List need not have one.
+        // An object without a name can be kept once, and a List as often as one likes.
         let kept_without =
             self.previous.iter().any(|id| id.name.is_empty() && !id.gvk.kind.ends_with("List"));
         if kept_without || (self.id.name.is_empty() && !original.name.is_empty()) {
-            return Err(format!("{original}: a patch removed its name, or set it to null"));
+            return Err(format!("{original}: a patch or a replacement removed its name, or set it to null"));
         }
-        self.kept += 1;
+        self.stored += 1;
         // Many patches of one object would keep the same id again and again.
         if self.previous.last() != Some(&self.id) {
             self.previous.push(self.id.clone());

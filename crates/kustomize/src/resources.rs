@@ -225,7 +225,7 @@ impl Resources {
 
     pub(crate) fn append_all(&mut self, mut others: Self) -> Result<(), String> {
         if self.list.is_empty() {
-            // What they were changed to may have made two the same.
+            // A change of theirs may have given two the same id.
             others.check_unique()?;
             *self = others;
             return Ok(());

@@ -178,7 +178,7 @@ pub(crate) fn accumulate(
         };
         let (inner, component) = enter(loader, chain, site, &field, path, &dir, true)?;
         gathered = accumulate(loader, &inner.1, &inner.0, &component, gathered)?;
-        // kustomize gathers all objects once more.
+        // kustomize gathers all objects again, and each needs an id of its own for that.
         loader.budget.work(gathered.objects.len()).map_err(|message| loader.fail(site, &field, message))?;
         gathered.objects.check_unique().map_err(|message| site.error(&field, message))?;
     }

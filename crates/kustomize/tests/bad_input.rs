@@ -308,6 +308,32 @@ fn work() {
 }
 
 #[test]
+fn a_source_within_its_target() {
+    // The source is found once, and not among all elements for each of them.
+    let mut object = String::from("apiVersion: v1\nkind: B\nmetadata: {name: b}\nspec:\n");
+    for i in 0..100_000 {
+        let _ = writeln!(object, "- {{n: e{i}}}");
+    }
+    let kustomization = "resources: [o.yaml]\nreplacements:\n\
+        - source: {kind: B, name: b, fieldPath: 'spec.[n=e99999].n'}\n  \
+          targets: [{select: {kind: B}, fieldPaths: ['spec.*.m'], options: {create: true}}]\n";
+    let start = Instant::now();
+    let files = tree(&[("kustomization.yaml", kustomization), ("o.yaml", &object)]);
+    let built = build(&files, &TreePath::root(), &Options::default()).unwrap().to_yaml();
+    assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
+    assert_eq!(built.matches("m: e99999").count(), 100_000);
+
+    // Each field doubles what the next one is set to.
+    let paths: String = (0..64).map(|i| format!("spec.a.x{i}, ")).collect();
+    let kustomization = format!(
+        "resources: [o.yaml]\nreplacements:\n- source: {{kind: Pod, name: p, fieldPath: spec.a}}\n  \
+         targets: [{{select: {{kind: Pod}}, fieldPaths: [{paths}], options: {{create: true}}}}]\n"
+    );
+    let object = POD.replace("[1]", "{b: c}");
+    over(&kustomization, &object, &["replacements[0]"]);
+}
+
+#[test]
 fn regular_expressions() {
     let huge = r"(\pL{100}){10}";
     let slow = format!("({})*$", "(a|a)".repeat(30));

@@ -8,8 +8,8 @@ const MOST_ALTERNATIVES: usize = 64;
 /// Why a text is not a pattern that is taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GlobError {
-    /// A class or a group is not closed, or a `\` stands at the end.
-    #[error("pattern '{0}' has a `[`, `{{` or `\\` without its end, or a `}}` without its beginning")]
+    /// A class or a group is not closed, a `}` closes none, or a `\` stands at the end.
+    #[error("pattern '{0}' has an unclosed `[` or `{{`, an unmatched `}}`, or a `\\` at its end")]
     Unclosed(String),
     /// Its alternatives are too many.
     #[error("pattern '{0}' has more than {MOST_ALTERNATIVES} alternatives")]
@@ -155,14 +155,14 @@ fn alternatives(text: &str) -> Result<Vec<String>, GlobError> {
 
 type Group<'a> = (&'a str, Vec<&'a str>, &'a str);
 
-/// The outermost group that comes first, and what is around it; none at all where one is not closed, or was not begun.
+/// The outermost group that comes first, and what is around it; none at all where one is not closed, or a `}` closes none.
 fn first_group(text: &str) -> Option<Option<Group<'_>>> {
     let (mut depth, mut start, mut from, mut parts) = (0_usize, 0, 0, Vec::new());
     let mut signs = text.char_indices();
     while let Some((at, sign)) = signs.next() {
         match sign {
             '\\' => drop(signs.next()?),
-            // Braces of a class are signs like others.
+            // Braces in a class are literal.
             '[' => skip_class(&mut signs)?,
             '{' => {
                 if depth == 0 {
@@ -187,7 +187,7 @@ fn first_group(text: &str) -> Option<Option<Group<'_>>> {
     (depth == 0).then_some(None)
 }
 
-/// Goes behind the end of a class; none where it has none.
+/// Moves past the end of a class; none where it has no end.
 fn skip_class(signs: &mut std::str::CharIndices<'_>) -> Option<()> {
     loop {
         match signs.next()?.1 {

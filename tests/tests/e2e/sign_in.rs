@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use reqwest::StatusCode;
 use reqwest::header::{LOCATION, SET_COOKIE};
 use roadstead_tests::{
-    HubProcess, HubSetup, Kubectl, OpenIdProvider, Process, binary, eventually, kubelogin,
+    Browser, HubProcess, HubSetup, Kubectl, OpenIdProvider, Process, binary, eventually, kubelogin,
 };
 use serde_json::{Value, json};
 
@@ -72,52 +72,85 @@ fn set(answer: &reqwest::Response, name: &str) -> Result<String> {
     Ok(pair.with_context(|| format!("{name} is not set"))?.1.to_owned())
 }
 
+/// Jane, signed in to the dashboard.
+struct SignedIn {
+    /// What the dashboard asks the hub with, which follows no redirects.
+    http: reqwest::Client,
+    url: String,
+    /// Where the provider was asked for her.
+    asked_at: String,
+    /// The cookie of the attempt, and that of the session.
+    attempt: String,
+    session: String,
+}
+
+impl SignedIn {
+    async fn with(hub: &HubProcess, browser: &mut Browser<'_>) -> Result<Self> {
+        let (url, ca) = reached(hub).await?;
+        let roots = reqwest::Certificate::from_pem_bundle(ca.as_bytes())?;
+        let http = reqwest::Client::builder()
+            .tls_certs_only(roots)
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .build()?;
+        let offered: Value = http.get(format!("{url}{SIGN_IN}")).send().await?.json().await?;
+        let start = offered["providers"][0]["start"].as_str().context("a start")?;
+        let answer = http.get(format!("{start}&to=/ui/clusters")).send().await?;
+        ensure!(answer.status() == StatusCode::SEE_OTHER, "{}: {}", answer.status(), answer.text().await?);
+        let attempt = set(&answer, "__Host-roadstead-sign-in")?;
+        let asked_at = answer.headers()[LOCATION].to_str()?.to_owned();
+        let back = browser.sent_back_from(&asked_at).await?;
+        ensure!(back.starts_with(&format!("{url}{SIGN_IN}/callback?")), "{back}");
+        let request = http.get(&back).header("cookie", format!("__Host-roadstead-sign-in={attempt}"));
+        let answer = request.send().await?;
+        ensure!(answer.status() == StatusCode::SEE_OTHER, "{}: {}", answer.status(), answer.text().await?);
+        ensure!(answer.headers()[LOCATION] == "/ui/clusters");
+        let session = set(&answer, "__Host-roadstead-session")?;
+        Ok(Self { http, url, asked_at, attempt, session })
+    }
+
+    fn ask(&self, path: &str) -> reqwest::RequestBuilder {
+        self.as_dashboard(self.http.get(format!("{}{path}", self.url)))
+    }
+
+    /// Signs her out, and gives where she signs out of the provider.
+    async fn out(&self) -> Result<String> {
+        let request = self.http.post(format!("{}{SIGN_IN}/end", self.url));
+        let answer = self.as_dashboard(request).header("x-roadstead-dashboard", "1").send().await?;
+        ensure!(answer.status() == StatusCode::OK, "{}", answer.status());
+        let told: Value = answer.json().await?;
+        Ok(told["location"].as_str().with_context(|| format!("a place to sign out at: {told}"))?.to_owned())
+    }
+
+    fn as_dashboard(&self, request: reqwest::RequestBuilder) -> reqwest::RequestBuilder {
+        let request = request.header("sec-fetch-site", "same-origin");
+        request.header("cookie", format!("__Host-roadstead-session={}", self.session))
+    }
+}
+
 #[tokio::test]
 async fn a_person_signs_in_to_the_dashboard_at_a_real_provider_and_goes_on_while_it_is_down() -> Result<()> {
     let mut provider = OpenIdProvider::start().await?;
     let (setup, hub) = hub(&provider).await?;
-    let (url, ca) = reached(&hub).await?;
-    let roots = reqwest::Certificate::from_pem_bundle(ca.as_bytes())?;
-    let browser = reqwest::Client::builder()
-        .tls_certs_only(roots)
-        .redirect(reqwest::redirect::Policy::none())
-        .no_proxy()
-        .build()?;
-    let offered: Value = browser.get(format!("{url}{SIGN_IN}")).send().await?.json().await?;
-    let start = offered["providers"][0]["start"].as_str().context("a start")?;
-    let answer = browser.get(format!("{start}&to=/ui/clusters")).send().await?;
-    ensure!(answer.status() == StatusCode::SEE_OTHER, "{}: {}", answer.status(), answer.text().await?);
-    let attempt = set(&answer, "__Host-roadstead-sign-in")?;
-    let to = answer.headers()[LOCATION].to_str()?.to_owned();
-    let back = provider.sent_back_from(&to).await?;
-    ensure!(back.starts_with(&format!("{url}{SIGN_IN}/callback?")), "{back}");
-    let answer =
-        browser.get(&back).header("cookie", format!("__Host-roadstead-sign-in={attempt}")).send().await?;
-    ensure!(answer.status() == StatusCode::SEE_OTHER, "{}: {}", answer.status(), answer.text().await?);
-    ensure!(answer.headers()[LOCATION] == "/ui/clusters");
-    let session = set(&answer, "__Host-roadstead-session")?;
-    let ask = |path: &str| {
-        let request = browser.get(format!("{url}{path}")).header("sec-fetch-site", "same-origin");
-        request.header("cookie", format!("__Host-roadstead-session={session}"))
-    };
-    let told: Value = ask(SIGN_IN).send().await?.json().await?;
+    let jane = SignedIn::with(&hub, &mut provider.browser()?).await?;
+    let told: Value = jane.ask(SIGN_IN).send().await?.json().await?;
     ensure!(told["user"] == "oidc:jane", "{told}");
 
     // Her rights are those of her roles.
     let list = "/api/v1/namespaces/apps/configmaps";
-    ensure!(ask(list).send().await?.status() == StatusCode::FORBIDDEN);
+    ensure!(jane.ask(list).send().await?.status() == StatusCode::FORBIDDEN);
     let admin = hub.kubectl();
     admin.run(&["create", "namespace", "apps"]).await?;
     admin.run(&["create", "rolebinding", "dev", "--clusterrole=view", "--group=dev", "-n", "apps"]).await?;
     eventually("jane may", PATIENCE, || async {
-        ensure!(ask(list).send().await?.status() == StatusCode::OK);
+        ensure!(jane.ask(list).send().await?.status() == StatusCode::OK);
         Ok(())
     })
     .await?;
 
     // The token lasts some seconds more than the minute before whose end it is renewed.
     eventually("the session is renewed", PATIENCE, || async {
-        ensure!(ask(list).send().await?.status() == StatusCode::OK, "it has ended");
+        ensure!(jane.ask(list).send().await?.status() == StatusCode::OK, "it has ended");
         let mut connection = setup.database().connect().await?;
         let version: i64 =
             sqlx::query_scalar("SELECT version FROM sign_in_session").fetch_one(&mut connection).await?;
@@ -127,16 +160,12 @@ async fn a_person_signs_in_to_the_dashboard_at_a_real_provider_and_goes_on_while
     .await?;
     // Down: a token is good for a while.
     provider.stop().await?;
-    ensure!(ask(list).send().await?.status() == StatusCode::OK);
-    let out = browser.post(format!("{url}{SIGN_IN}/end")).header("sec-fetch-site", "same-origin");
-    let out = out.header("x-roadstead-dashboard", "1");
-    let out = out.header("cookie", format!("__Host-roadstead-session={session}")).send().await?;
-    ensure!(out.status() == StatusCode::OK, "{}", out.status());
-    let out: Value = out.json().await?;
-    ensure!(out["location"].as_str().is_some_and(|place| place.contains("/session/end?")), "{out}");
-    ensure!(ask(list).send().await?.status() == StatusCode::UNAUTHORIZED);
+    ensure!(jane.ask(list).send().await?.status() == StatusCode::OK);
+    let place = jane.out().await?;
+    ensure!(place.contains("/session/end?"), "{place}");
+    ensure!(jane.ask(list).send().await?.status() == StatusCode::UNAUTHORIZED);
     let log = hub.logs();
-    for secret in [session.as_str(), attempt.as_str(), "of the client"] {
+    for secret in [jane.session.as_str(), jane.attempt.as_str(), "of the client"] {
         ensure!(!log.contains(secret), "a secret is in the log");
     }
     Ok(())
@@ -146,37 +175,19 @@ async fn a_person_signs_in_to_the_dashboard_at_a_real_provider_and_goes_on_while
 async fn who_signs_out_is_signed_out_at_the_provider_too() -> Result<()> {
     let provider = OpenIdProvider::start().await?;
     let (_setup, hub) = hub(&provider).await?;
-    let (url, ca) = reached(&hub).await?;
-    let roots = reqwest::Certificate::from_pem_bundle(ca.as_bytes())?;
-    let client = reqwest::Client::builder()
-        .tls_certs_only(roots)
-        .redirect(reqwest::redirect::Policy::none())
-        .no_proxy()
-        .build()?;
-    let offered: Value = client.get(format!("{url}{SIGN_IN}")).send().await?.json().await?;
-    let start = offered["providers"][0]["start"].as_str().context("a start")?;
-    let answer = client.get(format!("{start}&to=/ui/")).send().await?;
-    let attempt = set(&answer, "__Host-roadstead-sign-in")?;
-    let to = answer.headers()[LOCATION].to_str()?.to_owned();
     let mut browser = provider.browser()?;
-    let back = browser.sent_back_from(&to).await?;
-    let answer =
-        client.get(&back).header("cookie", format!("__Host-roadstead-sign-in={attempt}")).send().await?;
-    let session = set(&answer, "__Host-roadstead-session")?;
-    // The provider knows her: it asks nothing.
-    let silent = to.replace("prompt=consent", "prompt=none");
-    ensure!(silent != to, "{to}");
+    let jane = SignedIn::with(&hub, &mut browser).await?;
+    let silent = jane.asked_at.replace("prompt=consent", "prompt=none");
+    ensure!(silent != jane.asked_at, "{silent}");
     let again = browser.sent_back_from(&silent).await?;
-    ensure!(again.contains("code=") && !again.contains("error="), "{again}");
-
-    let out = client.post(format!("{url}{SIGN_IN}/end")).header("sec-fetch-site", "same-origin");
-    let out = out.header("x-roadstead-dashboard", "1");
-    let out = out.header("cookie", format!("__Host-roadstead-session={session}")).send().await?;
-    let out: Value = out.json().await?;
-    let place = out["location"].as_str().with_context(|| format!("a place to sign out at: {out}"))?;
-    ensure!(browser.signs_out_at(place).await? == format!("{url}/ui/"), "she is not sent back to the hub");
+    ensure!(again.contains("code=") && !again.contains("error="), "the provider knows her: {again}");
+    let place = jane.out().await?;
+    ensure!(
+        browser.signs_out_at(&place).await? == format!("{}/ui/", jane.url),
+        "she is not sent back to the hub"
+    );
     let again = browser.sent_back_from(&silent).await?;
-    ensure!(again.contains("error=login_required"), "{again}");
+    ensure!(again.contains("error=login_required"), "the provider still knows her: {again}");
     Ok(())
 }
 

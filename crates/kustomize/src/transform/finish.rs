@@ -309,8 +309,10 @@ pub(crate) fn tidy(objects: &mut Resources, budget: &Budget) -> Result<(), Strin
 }
 
 /// Drops objects that say they are configuration of a tool. All objects must have kept a kind and a name until here. kustomize
-/// drops by what they are called: one that is called as another that stays, stays too, and two cannot be called alike.
-pub(crate) fn drop_local(objects: &mut Resources) -> Result<(), String> {
+/// drops them by id: one with the id of an object that stays is kept, and two with the same id are an error.
+pub(crate) fn drop_local(objects: &mut Resources, budget: &Budget) -> Result<(), String> {
+    /// Of an id in a set.
+    const ID: usize = 128;
     objects.iter().try_for_each(check_named)?;
     let local = |resource: &Resource| {
         let mark = resource.texts("annotations").and_then(|map| map.get("config.kubernetes.io/local-config"));
@@ -319,16 +321,18 @@ pub(crate) fn drop_local(objects: &mut Resources) -> Result<(), String> {
     if !objects.iter().any(local) {
         return Ok(());
     }
-    let called = |resource: &Resource| (resource.id().clone(), resource.namespace().clone());
-    let stay: HashSet<_> = objects.iter().filter(|resource| !local(resource)).map(called).collect();
+    budget.work(objects.len())?;
+    let _held = budget.hold(objects.len() * ID)?;
+    let id_of = |resource: &Resource| (resource.id().clone(), resource.namespace().clone());
+    let stay: HashSet<_> = objects.iter().filter(|resource| !local(resource)).map(id_of).collect();
     let mut dropped = HashMap::new();
-    for resource in objects.iter().filter(|resource| local(resource) && !stay.contains(&called(resource))) {
-        if let Some(first) = dropped.insert(called(resource), &resource.source) {
+    for resource in objects.iter().filter(|resource| local(resource) && !stay.contains(&id_of(resource))) {
+        if let Some(first) = dropped.insert(id_of(resource), &resource.source) {
             let (id, source) = (resource.id(), &resource.source);
             return Err(format!("{id} is defined twice, in {first} and in {source}"));
         }
     }
-    objects.list_mut().retain(|resource| !local(resource) || stay.contains(&called(resource)));
+    objects.list_mut().retain(|resource| !local(resource) || stay.contains(&id_of(resource)));
     Ok(())
 }
 

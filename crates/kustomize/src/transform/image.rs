@@ -10,7 +10,7 @@ use crate::kustomization::Image;
 use crate::load::Loader;
 use crate::resource::Gvk;
 use crate::resources::Resources;
-use crate::value::{Map, Text, TextStyle, Value};
+use crate::value::{Map, Value};
 
 use rules::Rules;
 
@@ -74,13 +74,8 @@ fn change_object(
             }
             let new = changed(image, text);
             made += new.len();
-            // It loses its tag, and keeps its quotes.
-            let style = match text.kept_style() {
-                TextStyle::Plain => TextStyle::Untagged,
-                quoted => quoted,
-            };
-            untagged |= style == TextStyle::Untagged;
-            *text = Text::new(new, style);
+            *text = text.replaced_without_tag(new);
+            untagged |= text.is_untagged();
         })?;
         budget.work(seen + looks)?;
         budget.make(made)?;

@@ -63,37 +63,49 @@ fn element(part: &str) -> Option<Result<(&str, &str), String>> {
 
 /// What stands at a path; `[key=value]` is one element whose key has exactly this value.
 pub(super) fn lookup<'v>(value: &'v Value, parts: &[String]) -> Result<Option<&'v Value>, String> {
+    walk(value, parts, &mut Vec::new())
+}
+
+/// The same, and the way there goes to `way`.
+fn walk<'v>(value: &'v Value, parts: &[String], way: &mut Vec<At>) -> Result<Option<&'v Value>, String> {
     let mut at = value;
     for part in parts.iter().map(|part| part.trim()).filter(|part| !part.is_empty()) {
         let list = || match at {
             Value::List(items) => Ok(items),
             other => Err(format!("{part}: a list is needed, not {}", other.type_name())),
         };
-        let next = if let Some(index) = number(part) {
-            let index = usize::try_from(index).map_err(|_| format!("{part}: an index is not negative"))?;
-            list()?.get(index)
+        let index = if let Some(index) = number(part) {
+            Some(usize::try_from(index).map_err(|_| format!("{part}: an index is not negative"))?)
         } else if part == "-" {
-            list()?.last()
+            let Some(last) = list()?.len().checked_sub(1) else { return Ok(None) };
+            Some(last)
         } else if part == "*" {
             return Err("* can only stand in the field paths of a target".into());
         } else if let Some(pair) = element(part) {
             let (key, wanted) = pair?;
-            list()?.iter().find(|item| has(item, key, wanted))
+            let Some(found) = list()?.iter().position(|item| has(item, key, wanted)) else { return Ok(None) };
+            Some(found)
         } else {
-            match at {
-                Value::Null(_) => None,
-                Value::Map(map) => map.get(part),
-                other => return Err(format!("{part}: a mapping is needed, not {}", other.type_name())),
-            }
+            None
+        };
+        let next = match (index, at) {
+            (Some(index), _) => list()?.get(index),
+            (None, Value::Null(_)) => None,
+            (None, Value::Map(map)) => map.get(part),
+            (None, other) => return Err(format!("{part}: a mapping is needed, not {}", other.type_name())),
         };
         let Some(next) = next else { return Ok(None) };
+        way.push(index.map_or_else(|| At::Key(part.into()), At::Index));
         at = next;
     }
     Ok(Some(at))
 }
 
-/// The same in an object.
-pub(super) fn lookup_in<'v>(object: &'v Map, parts: &[String]) -> Result<Option<&'v Value>, String> {
+/// The same in an object, with the way there.
+pub(super) fn lookup_in<'v>(
+    object: &'v Map,
+    parts: &[String],
+) -> Result<Option<(&'v Value, Vec<At>)>, String> {
     let Some(at) = parts.iter().position(|part| !part.trim().is_empty()) else {
         return Err("the path is empty; name a field".into());
     };
@@ -101,30 +113,17 @@ pub(super) fn lookup_in<'v>(object: &'v Map, parts: &[String]) -> Result<Option<
     if number(part).is_some() || matches!(part, "-" | "*") || element(part).is_some() {
         return Err(format!("{part}: a list is needed, not a mapping"));
     }
-    object.get(part).map_or(Ok(None), |value| lookup(value, &parts[at + 1..]))
+    let Some(value) = object.get(part) else { return Ok(None) };
+    let mut way = vec![At::Key(part.into())];
+    let found = walk(value, &parts[at + 1..], &mut way)?;
+    Ok(found.map(|found| (found, way)))
 }
 
-/// The same for a change, along parts that [`lookup`] went.
+/// The same for a change.
 pub(super) fn lookup_mut<'v>(value: &'v mut Value, parts: &[String]) -> Option<&'v mut Value> {
-    let mut at = value;
-    for part in parts.iter().map(|part| part.trim()).filter(|part| !part.is_empty()) {
-        at = match at {
-            Value::Map(map) => map.get_mut(part)?,
-            Value::List(items) => {
-                let index = if part == "-" {
-                    items.len().checked_sub(1)?
-                } else if let Some(index) = number(part) {
-                    usize::try_from(index).ok()?
-                } else {
-                    let (key, wanted) = element(part)?.ok()?;
-                    items.iter().position(|item| has(item, key, wanted))?
-                };
-                items.get_mut(index)?
-            }
-            _ => return None,
-        };
-    }
-    Some(at)
+    let mut way = Vec::new();
+    walk(value, parts, &mut way).ok()??;
+    follow_mut(value, &way)
 }
 
 /// What stands at a path, with keys and elements made where they are missing.
@@ -147,7 +146,7 @@ pub(super) fn make<'v>(value: &'v mut Value, parts: &[String]) -> Result<&'v mut
                     (None, Some(pair)) => {
                         let (key, wanted) = pair?;
                         items.iter().position(|item| has(item, key, wanted)).unwrap_or_else(|| {
-                            items.push(new_element(key, wanted, true));
+                            items.push(new_element(key, yaml::plain_value(wanted)));
                             items.len() - 1
                         })
                     }
@@ -160,10 +159,8 @@ pub(super) fn make<'v>(value: &'v mut Value, parts: &[String]) -> Result<&'v mut
     Ok(at)
 }
 
-/// An element for `[key=value]`. Its value has no type yet, but for one in a text, which is written at once.
-fn new_element(key: &str, text: &str, in_text: bool) -> Value {
-    let value =
-        if in_text { yaml::plain_value(text) } else { Value::String(Text::new(text, TextStyle::Untagged)) };
+/// An element for `[key=value]`.
+fn new_element(key: &str, value: Value) -> Value {
     if key.is_empty() { value } else { Value::Map([(Str::from(key), value)].into_iter().collect()) }
 }
 
@@ -263,13 +260,13 @@ pub(super) trait Visitor {
     fn count(&mut self, elements: usize) -> Result<(), String>;
     /// What counts.
     fn budget(&self) -> &Budget;
-    /// Is it a text that is changed, rather than an object?
+    /// Is a text changed, rather than an object?
     fn in_text(&self) -> bool {
         false
     }
-    /// The way goes on at a key or an index.
+    /// The path goes into a field or an element.
     fn enter(&mut self, _at: At) {}
-    /// The way goes back.
+    /// It leaves the one that it went into last.
     fn leave(&mut self) {}
 }
 
@@ -281,7 +278,16 @@ pub(super) enum At {
 }
 
 /// What stands at the end of a way.
-pub(super) fn follow<'v>(value: &'v mut Value, way: &[At]) -> Option<&'v mut Value> {
+pub(super) fn follow<'v>(value: &'v Value, way: &[At]) -> Option<&'v Value> {
+    way.iter().try_fold(value, |value, at| match (at, value) {
+        (At::Key(key), Value::Map(map)) => map.get(key),
+        (At::Index(index), Value::List(items)) => items.get(*index),
+        _ => None,
+    })
+}
+
+/// The same for a change.
+pub(super) fn follow_mut<'v>(value: &'v mut Value, way: &[At]) -> Option<&'v mut Value> {
     way.iter().try_fold(value, |value, at| match (at, value) {
         (At::Key(key), Value::Map(map)) => map.get_mut(key),
         (At::Index(index), Value::List(items)) => items.get_mut(*index),
@@ -294,6 +300,13 @@ type Set<'s> = &'s mut dyn Visitor;
 /// Sets every field that a path leads to; gives back their number.
 pub(super) fn visit(value: &mut Value, parts: &[Part], make: Make, set: Set<'_>) -> Result<usize, String> {
     step(Field::known(value, false), parts, make, set)
+}
+
+fn enter(at: At, field: Field<'_>, parts: &[Part], make: Make, set: Set<'_>) -> Result<usize, String> {
+    set.enter(at);
+    let count = step(field, parts, make, set);
+    set.leave();
+    count
 }
 
 fn step(field: Field<'_>, parts: &[Part], make: Make, set: Set<'_>) -> Result<usize, String> {
@@ -321,10 +334,7 @@ fn step(field: Field<'_>, parts: &[Part], make: Make, set: Set<'_>) -> Result<us
             if !rest.is_empty() && !matches!(value, Value::Map(_) | Value::List(_)) {
                 return inside_of_text(value, rest, make, set);
             }
-            set.enter(At::Key(key.clone()));
-            let count = step(Field { value, made, in_brackets }, rest, make, set);
-            set.leave();
-            count
+            enter(At::Key(key.clone()), Field { value, made, in_brackets }, rest, make, set)
         }
         (Part::Key(key), other) => Err(format!("{key}: {}", wrong("a mapping", other))),
         (Part::Index(index), Value::List(items)) => {
@@ -335,18 +345,12 @@ fn step(field: Field<'_>, parts: &[Part], make: Make, set: Set<'_>) -> Result<us
             let count = items.len();
             let item = items.get_mut(*index);
             let item = item.ok_or_else(|| format!("index {index} is out of range for a list of {count}"))?;
-            set.enter(At::Index(*index));
-            let count = step(found(item, made), rest, make, set);
-            set.leave();
-            count
+            enter(At::Index(*index), found(item, made), rest, make, set)
         }
         (Part::Every, Value::List(items)) => {
             set.count(items.len())?;
             items.iter_mut().enumerate().try_fold(0, |count, (at, item)| {
-                set.enter(At::Index(at));
-                let more = step(found(item, false), rest, make, set)?;
-                set.leave();
-                Ok(count + more)
+                Ok(count + enter(At::Index(at), found(item, false), rest, make, set)?)
             })
         }
         (Part::Element { .. }, Value::List(items)) => elements(items, part, (rest, in_brackets), make, set),
@@ -379,10 +383,7 @@ fn elements(
         if !matches {
             return Ok(0);
         }
-        set.enter(At::Index(at));
-        let count = step(Field::known(item, in_brackets), rest, make, &mut *set);
-        set.leave();
-        count
+        enter(At::Index(at), Field::known(item, in_brackets), rest, make, &mut *set)
     };
     let mut count = 0;
     for (at, item) in items.iter_mut().enumerate() {
@@ -392,7 +393,12 @@ fn elements(
         return Ok(count);
     }
     let at = items.len();
-    items.push(new_element(key, text, in_text));
+    // Its value has no type yet, but for one in a text, which is written at once.
+    let value = match in_text {
+        true => yaml::plain_value(text),
+        false => Value::String(Text::new(text.as_str(), TextStyle::Untagged)),
+    };
+    items.push(new_element(key, value));
     items.get_mut(at).map_or(Ok(0), |new| one(at, new))
 }
 

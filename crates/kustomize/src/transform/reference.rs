@@ -1,6 +1,5 @@
 //! Fields that hold the names of other objects, changed along with those names.
 
-use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
@@ -60,17 +59,15 @@ pub(crate) fn fix(specs: &Specs, objects: &mut Resources) -> Result<(), String> 
         if references.is_empty() {
             continue;
         }
-        let (referrer, untagged) = (Referrer::of(resource), Cell::new(false));
+        let referrer = Referrer::of(resource);
         let result: Result<(), String> = resource.edit(|object| {
             for reference in references.iter().filter(|reference| reference.field.matches(&original)) {
                 let role = if reference.role { role_ref(object) } else { None };
-                let search =
-                    Search { targets: &targets, referrer: &referrer, reference, role, untagged: &untagged };
+                let search = Search { targets: &targets, referrer: &referrer, reference, role };
                 reference.field.apply(object, Create::Nothing, &mut |value| search.set(value))?;
             }
             Ok(())
         });
-        resource.untagged |= untagged.get();
         result.map_err(|message| format!("{}: {message}", referrer.id))?;
     }
     Ok(())
@@ -84,20 +81,21 @@ fn check_subjects(resource: &Resource) -> Result<(), String> {
     let Some(Value::List(subjects)) = resource.value().get("subjects") else { return Ok(()) };
     for subject in subjects.iter().filter_map(Value::as_map) {
         let account = subject.get("kind").and_then(Value::as_str) == Some("ServiceAccount");
-        let is_text = |namespace: &Value| match namespace {
-            Value::String(text) if text.is_untagged() => is_text(text),
-            other => other.as_str().is_some(),
-        };
-        if account && subject.get("namespace").is_some_and(|namespace| !is_text(namespace)) {
+        if account && subject.get("namespace").is_some_and(|namespace| !is_string(namespace)) {
             return Err(format!("{}: the namespace of a subject must be a string", resource.id()));
         }
     }
     Ok(())
 }
 
-/// Is it a text to YAML where it stands without quotes?
-fn is_text(plain: &str) -> bool {
-    matches!(yaml::plain_value(plain), Value::String(text) if !text.is_time())
+/// Is it a string? One without a tag is what it would be read as.
+fn is_string(value: &Value) -> bool {
+    match value {
+        Value::String(text) if text.is_untagged() => {
+            matches!(yaml::plain_value(text), Value::String(text) if !text.is_time())
+        }
+        other => other.as_str().is_some(),
+    }
 }
 
 /// Objects whose name, namespace or kind changed: only these can be found by an earlier name.
@@ -198,14 +196,20 @@ fn role_ref(object: &Map) -> Option<(Str, Str)> {
     Some((role.get("apiGroup")?.scalar_text()?, role.get("kind")?.scalar_text()?))
 }
 
+/// Sets a name. Without quotes, one that is a number to YAML is a number from then on.
+fn rename(value: &mut Value, name: &Str) {
+    *value = Value::String(match value {
+        Value::String(old) => old.replaced_without_tag(name.clone()),
+        _ => Text::new(name.clone(), TextStyle::Untagged),
+    });
+}
+
 /// The search for what one field refers to.
 struct Search<'s> {
     targets: &'s Targets,
     referrer: &'s Referrer,
     reference: &'s Reference<'s>,
     role: Option<(Str, Str)>,
-    /// A text without a tag was set.
-    untagged: &'s Cell<bool>,
 }
 
 impl Search<'_> {
@@ -227,7 +231,7 @@ impl Search<'_> {
         if let Some(target) = self.find(&name, |_| true, false)?
             && target.name != name
         {
-            self.renamed(value, &target.name);
+            rename(value, &target.name);
         }
         Ok(())
     }
@@ -250,29 +254,12 @@ impl Search<'_> {
             return Ok(());
         }
         if let Some(value) = map.get_mut("name") {
-            self.renamed(value, &target.name);
+            rename(value, &target.name);
         }
         if !target.namespace.is_empty() {
             map.insert("namespace", Value::string(target.namespace.clone()));
         }
         Ok(())
-    }
-
-    /// Sets a name, which takes over the quotes of the one before and has no tag: a name that is a number to YAML is one from
-    /// then on, where it has no quotes.
-    fn renamed(&self, value: &mut Value, name: &Str) {
-        let style = match value {
-            Value::String(old) => Some(old.kept_style()).filter(|style| *style != TextStyle::Plain),
-            _ => None,
-        };
-        *value = match style {
-            None if !is_text(name) => {
-                self.untagged.set(true);
-                Value::String(Text::new(name.clone(), TextStyle::Untagged))
-            }
-            None => Value::string(name.clone()),
-            Some(style) => Value::String(Text::new(name.clone(), style)),
-        };
     }
 
     /// Is there any object, of those that the referrer sees, that was in this namespace first?

@@ -46,9 +46,10 @@ struct Copied {
 
 /// The field that a value is from.
 struct Origin {
+    /// Which object.
     at: usize,
-    parts: Vec<String>,
-    /// What changes together in its object. A copy is no longer among it.
+    way: Vec<At>,
+    /// What changes together in its object. A copy does not belong to it.
     groups: Vec<Rc<Group>>,
 }
 
@@ -63,21 +64,20 @@ impl Copied {
         self.from.as_ref().is_some_and(|from| from.at == at)
     }
 
-    /// After a change of an object: where its own field is the source of the value, kustomize goes on with what it is now.
-    fn follow(&mut self, at: usize, object: &Value, budget: &Budget) -> Result<(), String> {
-        let Some(from) = self.from.as_ref().filter(|from| from.at == at) else { return Ok(()) };
-        if let Ok(Some(now)) = path::lookup(object, &from.parts) {
-            let text = now.scalar_text();
-            if text.is_none() {
-                budget.work(Size::of(now).nodes)?;
-                budget.keep(Size::of(now).bytes())?;
-            } else if self.value.scalar_text().is_none() {
-                return Ok(());
-            }
-            let mut value = now.clone();
-            shared::leave_groups(&mut value, &from.groups, budget)?;
-            (self.size, self.value, self.text) = (Size::of(now), value, text.unwrap_or_default());
+    /// After a change of the object that it is from: kustomize goes on with what its field is now.
+    fn follow(&mut self, object: &Value, budget: &Budget) -> Result<(), String> {
+        let Some(from) = &self.from else { return Ok(()) };
+        let Some(now) = path::follow(object, &from.way) else { return Ok(()) };
+        let (size, text) = (Size::of(now), now.scalar_text());
+        if text.is_none() {
+            budget.work(size.nodes)?;
+            budget.keep(size.bytes())?;
+        } else if self.value.scalar_text().is_none() {
+            return Ok(());
         }
+        let mut value = now.clone();
+        shared::leave_groups(&mut value, &from.groups, budget)?;
+        (self.size, self.value, self.text) = (size, value, text.unwrap_or_default());
         Ok(())
     }
 }
@@ -109,20 +109,20 @@ fn copy(source: &Source, loader: &Loader<'_>, objects: &mut Resources) -> Result
     let missing = || format!("source {}: nothing found at {:?}", resource.id(), source.field_path);
     let value = path::lookup_in(object, &parts)
         .map_err(|message| format!("source {}: {}: {message}", resource.id(), source.field_path))?;
-    let value = match value {
-        None | Some(Value::Null(_)) => return Err(missing()),
-        Some(Value::Map(map)) if map.is_empty() => return Err(missing()),
-        Some(Value::List(items)) if items.is_empty() => return Err(missing()),
-        Some(value) => {
+    let (value, way) = match value {
+        None | Some((Value::Null(_), _)) => return Err(missing()),
+        Some((Value::Map(map), _)) if map.is_empty() => return Err(missing()),
+        Some((Value::List(items), _)) if items.is_empty() => return Err(missing()),
+        Some((value, way)) => {
             loader.budget.work(Size::of(value).nodes)?;
             let mut value = value.clone();
             shared::leave_groups(&mut value, &resource.shared, &loader.budget)?;
-            value
+            (value, way)
         }
     };
     let FieldOptions { delimiter, index, .. } = &source.options;
     if delimiter.is_empty() {
-        let from = Origin { at, parts, groups: resource.shared.clone() };
+        let from = Origin { at, way, groups: resource.shared.clone() };
         return Ok(Copied { from: Some(from), ..Copied::new(value) });
     }
     let Some(text) = value.scalar_text() else {
@@ -230,7 +230,7 @@ fn replace(
             for path in &paths {
                 let error = |message| format!("{id}: {}: {message}", path.text);
                 if copied.is_from(at) {
-                    set_path_from_within(&mut object, at, path, &target.options, copied, budget)
+                    set_path_from_within(&mut object, path, &target.options, copied, budget)
                         .map_err(error)?;
                 } else {
                     set_path(&mut object, path, &target.options, copied, budget).map_err(error)?;
@@ -278,7 +278,6 @@ fn found(fields: usize, options: &FieldOptions) -> Result<(), String> {
 /// other to what the field of the source has become by then.
 fn set_path_from_within(
     object: &mut Value,
-    at: usize,
     path: &FieldPath<'_>,
     options: &FieldOptions,
     copied: &mut Copied,
@@ -286,20 +285,20 @@ fn set_path_from_within(
 ) -> Result<(), String> {
     let make = if options.create { Make::of(&copied.value) } else { Make::Nothing };
     if set_inside_of_text(object, path, make, copied, budget)? {
-        return copied.follow(at, object, budget);
+        return copied.follow(object, budget);
     }
     let mut finder = Finder { budget, way: Vec::new(), fields: Vec::new(), held: budget.hold(0)? };
     found(path::visit(object, &path.parts, make, &mut finder)?, options)?;
     let depth = path.parts.len();
     for Found { way, made, in_brackets } in finder.fields {
-        copied.follow(at, object, budget)?;
+        copied.follow(object, budget)?;
         // What a text says is a copy, in which nothing is found again.
-        if let Some(value) = path::follow(object, &way) {
+        if let Some(value) = path::follow_mut(object, &way) {
             let mut setter = Setter { options, copied, budget, depth, in_text: false, misfit: None };
             setter.set(Field { value, made, in_brackets })?;
         }
     }
-    copied.follow(at, object, budget)
+    copied.follow(object, budget)
 }
 
 /// Sets a field of what a text says, where the path leads into a text. Tells whether it did.

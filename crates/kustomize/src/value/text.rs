@@ -94,6 +94,15 @@ impl Text {
         Self::new(text, self.kept_style())
     }
 
+    /// The same where kustomize sets the field: it keeps the quotes and loses the tag.
+    pub(crate) fn replaced_without_tag(&self, text: impl Into<Str>) -> Self {
+        let style = match self.kept_style() {
+            TextStyle::Plain => TextStyle::Untagged,
+            quoted => quoted,
+        };
+        Self::new(text, style)
+    }
+
     /// Is it a time rather than a text to YAML?
     pub(crate) fn is_time(&self) -> bool {
         matches!(self.style, TextStyle::Time | TextStyle::TimeInBrackets)

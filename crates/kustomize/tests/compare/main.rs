@@ -106,8 +106,8 @@ fn is_stricter(why: &str) -> bool {
     STRICTER.iter().any(|known| why.contains(known))
 }
 
-/// Does kustomize refuse two objects as different that it writes alike? It does so where a validator sets the number of
-/// replicas of an object with a null that a JSON patch came to.
+/// Does kustomize refuse a difference between two objects that it writes alike? It does so where a validator sets `replicas`
+/// of an object which holds a null and was changed by a JSON patch.
 fn is_contradictory(why: &str) -> bool {
     let nodes = why.split_once("nodes unequal: \n -- ").and_then(|(_, nodes)| nodes.split_once(",\n -- "));
     nodes.is_some_and(|(a, rest)| rest.strip_prefix(a).is_some_and(|rest| rest.starts_with('\n')))

@@ -433,7 +433,7 @@ mod tests {
             (vec![output("web", "@repo/apps", "@artifact//etc")], "leads out of its root"),
             (vec![output("web", "@repo/apps", "@elsewhere/")], "must be '@artifact/'"),
             (vec![output("web", "@other/apps", "@artifact/")], "no source with the alias 'other'"),
-            (vec![output("web", "@repo/[a", "@artifact/")], "without its end"),
+            (vec![output("web", "@repo/[a", "@artifact/")], "unclosed `[`"),
             (vec![output("Web", "@repo/a", "@artifact/")], "not a valid name"),
             (vec![fine.clone(), fine.clone()], "would both be called 'web'"),
         ] {
