@@ -232,15 +232,16 @@ mod tests {
         // It comes of a read only, which a hub that does not know of it never asks for.
         // The same goes for what was found: only an agent that substitutes finds anything.
         // And only one that was sent a guard holds anything.
-        // A hub that does not know of warnings shows none: they are in the agent's log as well.
+        // A hub that does not know of warnings shows none: they are in the agent's log as well. Nor does one show which keys were used.
         Entry {
             name: "Finished",
-            fields: 9,
+            fields: 10,
             added: &[
                 ("reads", Since::First),
                 ("found", Since::First),
                 ("held", Since::First),
                 ("warnings", Since::First),
+                ("decrypted_with", Since::First),
             ],
         },
         Entry { name: "Held", fields: 4, added: &[] },

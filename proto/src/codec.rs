@@ -173,6 +173,7 @@ mod tests {
             failure: None,
             held: Vec::new(),
             warnings: Vec::new(),
+            decrypted_with: Vec::new(),
         };
         assert_eq!(check(&message(Body::Finished(finished))), Ok(()));
         let intent = InventoryIntent { key: None, objects };

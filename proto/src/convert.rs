@@ -23,9 +23,9 @@ use roadstead_model::{
 };
 
 use crate::limits::{
-    MAX_DNS_LABEL_BYTES, MAX_DNS_NAME_BYTES, MAX_HELD, MAX_OBJECT_NAME_BYTES, MAX_OBJECTS, MAX_READ_BYTES,
-    MAX_READS, MAX_RUNNING, MAX_STEPS, MAX_TEXT_BYTES, MAX_TIMINGS, MAX_VARIABLE_OBJECTS, MAX_WARNINGS,
-    bounded,
+    MAX_DECRYPTED_WITH, MAX_DNS_LABEL_BYTES, MAX_DNS_NAME_BYTES, MAX_HELD, MAX_OBJECT_NAME_BYTES,
+    MAX_OBJECTS, MAX_READ_BYTES, MAX_READS, MAX_RUNNING, MAX_STEPS, MAX_TEXT_BYTES, MAX_TIMINGS,
+    MAX_VARIABLE_OBJECTS, MAX_WARNINGS, bounded,
 };
 use crate::message::{
     Backlog, Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth, OwnedByAnother, Progress,
@@ -583,6 +583,12 @@ impl From<Finished> for v1::Finished {
             found: messages(finished.found),
             held: messages(finished.held),
             warnings: finished.warnings.iter().take(MAX_WARNINGS).map(|text| bounded(text)).collect(),
+            decrypted_with: finished
+                .decrypted_with
+                .iter()
+                .take(MAX_DECRYPTED_WITH)
+                .map(|text| bounded(text))
+                .collect(),
         }
     }
 }
@@ -605,6 +611,12 @@ impl TryFrom<v1::Finished> for Finished {
             found: list("found", finished.found, MAX_VARIABLE_OBJECTS)?,
             held: list("held", finished.held, MAX_HELD)?,
             warnings: texts("warnings", finished.warnings, MAX_WARNINGS, MAX_TEXT_BYTES)?,
+            decrypted_with: texts(
+                "decrypted_with",
+                finished.decrypted_with,
+                MAX_DECRYPTED_WITH,
+                MAX_TEXT_BYTES,
+            )?,
         })
     }
 }

@@ -98,6 +98,8 @@ pub struct Finished {
     pub held: Vec<Held>,
     /// What somebody should look at though it did not fail.
     pub warnings: Vec<String>,
+    /// The master keys of the cluster's that it was decrypted with, by kind and name.
+    pub decrypted_with: Vec<String>,
 }
 
 /// Why a dispatch failed.

@@ -286,6 +286,7 @@ fn dispatch(attempt: i64, account: Option<ServiceAccount>, health: Vec<HealthExp
         observe: false,
         cluster_events: false,
         warnings: Vec::new(),
+        decrypted_with: Vec::new(),
         offline: roadstead_model::Offline::default(),
         guard: None,
         default_namespace: None,

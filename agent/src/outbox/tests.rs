@@ -44,6 +44,7 @@ fn finished(attempt: i64) -> Finished {
         found: vec![],
         held: vec![],
         warnings: vec![],
+        decrypted_with: vec![],
     }
 }
 
@@ -149,6 +150,7 @@ async fn what_waits_is_told_together_and_again_in_the_next_session() {
         found: vec![],
         held: vec![],
         warnings: vec![],
+        decrypted_with: vec![],
     };
     outbox.finish(ended);
     outbox.begin_session();

@@ -4,6 +4,7 @@
 //! Data keys and variables of the hub came with the dispatch; others are read here, as the account that the dispatch names. None leaves
 //! the agent's memory except in the objects that are applied.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use roadstead_model::{
     VariablesFrom, VariablesKind,
 };
 use roadstead_proto::Failure;
-use roadstead_sops::{DataKey, MacPolicy, UnwrappedKeys};
+use roadstead_sops::{DataKey, MacPolicy, Noting, UnwrappedKeys};
 use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
@@ -89,25 +90,26 @@ impl<C: Cluster> Work<'_, C> {
         let until = Instant::now() + on.dispatch.spec.timeout.min(UNWRAPPING);
         let services = Arc::clone(self.keys);
         let work = tokio::task::spawn_blocking(move || {
-            let opened = match keys {
-                Keys::Unwrapped(keys) => roadstead_finish::decrypt(objects, mac, &keys),
+            let (opened, by) = match keys {
+                // The hub knows what it unwrapped them by.
+                Keys::Unwrapped(keys) => (roadstead_finish::decrypt(objects, mac, &keys), BTreeSet::new()),
                 Keys::Entries { entries, by } => {
                     let keys = services.keys(&entries, &secret, runtime)?;
-                    roadstead_finish::decrypt(
-                        objects,
-                        mac,
-                        &AskedOnce { keys: &keys, known: &known, by: &by, until },
-                    )
+                    let keys = AskedOnce { keys: &keys, known: &known, by: &by, until };
+                    let noting = Noting::new(&keys);
+                    (roadstead_finish::decrypt(objects, mac, &noting), noting.opened_by())
                 }
             };
-            opened.map_err(|error| error.to_string())
+            let (opened, warnings) = opened.map_err(|error| error.to_string())?;
+            Ok((opened, warnings, by))
         });
         let opened = tokio::select! {
             biased;
             () = on.cancel.cancelled() => return Err(cancelled(Stage::Finish, "decrypting objects")),
             opened = work => opened.map_err(|_| cancelled(Stage::Finish, "decrypting objects"))?,
         };
-        let (opened, warnings) = opened.map_err(|message| failed(Stage::Finish, message))?;
+        let (opened, warnings, by) = opened.map_err(|message: String| failed(Stage::Finish, message))?;
+        record.decrypted_with.extend(by);
         for warning in warnings {
             let Warning { object, field, problem } = &warning;
             tracing::warn!(object, field, problem, "decrypted a file that may have been changed");

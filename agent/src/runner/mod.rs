@@ -615,6 +615,7 @@ fn never_began(dispatch: Dispatch) -> Finished {
         found: Vec::new(),
         held: Vec::new(),
         warnings: Vec::new(),
+        decrypted_with: Vec::new(),
     }
 }
 

@@ -331,6 +331,7 @@ fn spec(steps: Vec<StepKind>) -> DispatchSpec {
         observe: false,
         cluster_events: false,
         warnings: Vec::new(),
+        decrypted_with: Vec::new(),
         offline: roadstead_model::Offline::default(),
         health: Vec::new(),
         guard: None,

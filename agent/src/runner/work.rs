@@ -71,6 +71,8 @@ pub(super) struct Record {
     pub(super) claimed: Vec<ObjectRef>,
     /// Deletions that wait for a person's confirmation.
     pub(super) held: Vec<Held>,
+    /// The master keys of the cluster's that it was decrypted with, by name.
+    pub(super) decrypted_with: BTreeSet<String>,
     /// What of the cluster it was made with, as it was read: keys, and variables whose changes are to be heard of.
     pub(super) inputs: Vec<Input>,
     /// What somebody should look at though it did not fail.
@@ -217,6 +219,7 @@ impl<C: Cluster> Work<'_, C> {
         }
         let Record { change_set, inventory, timings, reads, mut found, mut held, warnings, policy, .. } =
             record;
+        let decrypted_with = record.decrypted_with.into_iter().collect();
         found.sort();
         found.dedup();
         // The rest waits like these, and is told once these are confirmed.
@@ -233,6 +236,7 @@ impl<C: Cluster> Work<'_, C> {
             found,
             held,
             warnings: roadstead_finish::first_warnings(warnings),
+            decrypted_with,
         };
         (finished, observed)
     }

@@ -57,6 +57,7 @@ fn last_of(value: &str, drift: DriftMode, offline: Offline) -> LastApplied {
         observe: false,
         cluster_events: false,
         warnings: Vec::new(),
+        decrypted_with: Vec::new(),
         offline,
         default_namespace: None,
         service_account: None,

@@ -259,6 +259,7 @@ pub fn spec(build: Digest, steps: Vec<StepKind>) -> DispatchSpec {
         observe: false,
         cluster_events: false,
         warnings: Vec::new(),
+        decrypted_with: Vec::new(),
         offline: roadstead_model::Offline::default(),
         health: Vec::new(),
         guard: None,

@@ -123,6 +123,9 @@ pub struct ApplierStatus {
     /// Where what holds its variables was found by the last reconciliation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lookups: Vec<LookedUp>,
+    /// The master keys that the last reconciliation decrypted with, by kind and name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub decrypted_with: Vec<String>,
 }
 
 /// The status of an applier of any kind.

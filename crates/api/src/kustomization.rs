@@ -647,6 +647,9 @@ pub struct KustomizationStatus {
     /// Where the objects of `postBuild.substituteFrom`, and the Secret of `decryption`, were found by the last reconciliation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lookups: Vec<LookedUp>,
+    /// The master keys that the last reconciliation decrypted with, as the encrypted files name them, by kind and name; up to 20.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub decrypted_with: Vec<String>,
     /// The last reconciliations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<HistoryEntry>,

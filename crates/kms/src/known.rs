@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::provider::Keys;
 
-/// How many of each half are kept. A key takes some 200 bytes.
+/// How many of each half are kept. A key takes some 300 bytes, with what it was opened by.
 const HALF: usize = 10_000;
 
 /// Data keys by what they were unwrapped with (which Secret, in which version) and what they were wrapped as. In two halves: when the

@@ -62,6 +62,9 @@ pub struct DispatchSpec {
     /// What of what it was rendered from somebody should look at: for the hub itself, which tells it with the result. It is not sent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// The master keys of the hub's that it is decrypted with, by kind and name, or some of them: for people, like the warnings. It is not sent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub decrypted_with: Vec<String>,
     /// The namespace of the cluster for namespaced objects that name none; see [`DispatchSpec::default_namespace`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_namespace: Option<String>,
@@ -126,6 +129,7 @@ impl DispatchSpec {
             observe: _,
             cluster_events: _,
             warnings: _,
+            decrypted_with: _,
             default_namespace: _,
             service_account,
             timeout: _,
@@ -609,6 +613,7 @@ mod tests {
             observe: false,
             cluster_events: false,
             warnings: Vec::new(),
+            decrypted_with: Vec::new(),
             offline: Offline::default(),
             health: Vec::new(),
             guard: None,
@@ -658,6 +663,7 @@ mod tests {
             timeout: Duration::from_secs(1),
             cluster_events: true,
             warnings: vec!["look at it".to_owned()],
+            decrypted_with: vec!["age age1".to_owned()],
             ..spec()
         };
         assert_eq!(same.digest(), digest);

@@ -4,7 +4,8 @@
 //! data key. [`DataKeys`] is the question above it: the data key of a file, out of all its groups. Every provider answers it; so can
 //! who was handed data keys and has no master key at all.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -17,23 +18,32 @@ use crate::shamir::{self, ShareError};
 
 /// A data key, or a share of one. It is not printed, and wiped when it goes.
 #[derive(Clone)]
-pub struct DataKey(Zeroizing<Vec<u8>>);
+pub struct DataKey {
+    bytes: Zeroizing<Vec<u8>>,
+    opened_by: Vec<String>,
+}
 
 impl DataKey {
     /// Bytes as a key. Whether they fit is seen when they are used.
     pub fn new(bytes: Zeroizing<Vec<u8>>) -> Self {
-        Self(bytes)
+        Self { bytes, opened_by: Vec::new() }
     }
 
     /// The key.
     pub fn expose(&self) -> &[u8] {
-        &self.0
+        &self.bytes
+    }
+
+    /// The master keys that unwrapped it, as the file names them, by kind and name (`age age1…`): of one that was shared, a key of each group. Empty where
+    /// it was had from someone else.
+    pub fn opened_by(&self) -> &[String] {
+        &self.opened_by
     }
 }
 
 impl PartialEq for DataKey {
     fn eq(&self, other: &Self) -> bool {
-        self.0.as_slice().ct_eq(other.0.as_slice()).into()
+        self.bytes.as_slice().ct_eq(other.bytes.as_slice()).into()
     }
 }
 
@@ -260,6 +270,46 @@ impl<P: KeyProvider + ?Sized> DataKeys for P {
     }
 }
 
+/// Master keys that are noted. What is encrypted to one person or machine names one.
+const MOST_NOTED: usize = 20;
+
+/// Notes which master keys unwrapped the data keys that are asked for.
+pub struct Noting<'k, K: ?Sized> {
+    keys: &'k K,
+    opened_by: RefCell<BTreeSet<String>>,
+}
+
+impl<'k, K: DataKeys + ?Sized> Noting<'k, K> {
+    /// Asks these.
+    pub fn new(keys: &'k K) -> Self {
+        Self { keys, opened_by: RefCell::default() }
+    }
+
+    /// The names of master keys, as [`DataKey::opened_by`] has them, in their order.
+    pub fn opened_by(self) -> BTreeSet<String> {
+        self.opened_by.into_inner()
+    }
+}
+
+impl<K: DataKeys + ?Sized> DataKeys for Noting<'_, K> {
+    fn data_key(&self, wrapped: &WrappedKey) -> Result<DataKey, NoDataKey> {
+        let found = self.keys.data_key(wrapped)?;
+        let mut noted = self.opened_by.borrow_mut();
+        for name in found.opened_by() {
+            if noted.len() < MOST_NOTED && !noted.contains(name) {
+                noted.insert(name.clone());
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl<K: ?Sized> fmt::Debug for Noting<'_, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Noting").field("opened_by", &self.opened_by).finish_non_exhaustive()
+    }
+}
+
 /// Data keys that someone else has unwrapped, by the digests of what they were wrapped as.
 #[derive(Debug, Default, Clone)]
 pub struct UnwrappedKeys(BTreeMap<[u8; 32], DataKey>);
@@ -362,22 +412,26 @@ pub(crate) fn recover<P: KeyProvider + ?Sized>(
     wrapped: &WrappedKey,
     provider: &P,
 ) -> (Vec<GroupResult>, Result<DataKey, NoDataKey>) {
-    let mut shares = Vec::new();
+    let (mut shares, mut opened_by) = (Vec::new(), Vec::new());
     let mut groups = Vec::new();
     for (index, group) in wrapped.groups().iter().enumerate() {
         let (result, share) = try_group(group, provider);
-        shares.extend(share.map(|share| (index + 1, share.0)));
+        if let Some(share) = share {
+            opened_by.extend(share.opened_by);
+            shares.push((index + 1, share.bytes));
+        }
         groups.push(result);
     }
     let threshold = wrapped.threshold();
     let failed = |needed, shares| Err(NoDataKey { groups: groups.clone(), needed, shares });
-    let key = if groups.len() == 1 {
-        shares.pop().map(|(_, share)| DataKey(share)).map_or_else(|| failed(1, None), Ok)
+    let bytes = if groups.len() == 1 {
+        shares.pop().map(|(_, share)| share).map_or_else(|| failed(1, None), Ok)
     } else if shares.len() < threshold {
         failed(threshold.max(2), None)
     } else {
-        shamir::combine(&shares).map(DataKey).or_else(|error| failed(threshold.max(2), Some(error)))
+        shamir::combine(&shares).or_else(|error| failed(threshold.max(2), Some(error)))
     };
+    let key = bytes.map(|bytes| DataKey { bytes, opened_by });
     (groups, key)
 }
 
@@ -389,7 +443,10 @@ fn try_group<P: KeyProvider + ?Sized>(group: &[MasterKey], provider: &P) -> (Gro
     for key in keys {
         let outcome = provider.unwrap(key);
         let (shown, share) = match outcome {
-            Ok(Some(share)) => (KeyResult::Opened, Some(share)),
+            Ok(Some(mut share)) => {
+                share.opened_by = vec![format!("{} {}", key.kind(), key.id())];
+                (KeyResult::Opened, Some(share))
+            }
             Ok(None) => (KeyResult::NotHeld, None),
             Err(error) => (KeyResult::Failed(error), None),
         };

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use proptest::prelude::*;
 use roadstead_sops::{
     Class, DataKey, DataKeys, Error, Format, KeyError, KeyProvider, Limits, MacPolicy, MacProblem, MasterKey,
-    Options, UnwrappedKeys, decrypt, decrypt_object, inspect, object_metadata, read_metadata,
+    Noting, Options, UnwrappedKeys, decrypt, decrypt_object, inspect, object_metadata, read_metadata,
 };
 use serde_json::json;
 use zeroize::Zeroizing;
@@ -167,6 +167,20 @@ fn groups_are_combined() {
     assert!(error.to_string().contains("2 of 3 key groups opened, 3 are needed"), "{error}");
     assert!(error.to_string().contains("group 3: age r: it is broken"), "{error}");
     assert_eq!(yaml(&with(&lost, 0), MacPolicy::Verify).unwrap_err().class(), Class::NoKey);
+
+    // A key of each group that opened is named, and none of what did not open, whatever was asked before.
+    let named =
+        |recipient: &str, keys: &str| keys.replace("recipient: r\n", &format!("recipient: {recipient}\n"));
+    let file = with(&[named("first", &one), named("lost", &lost), named("second", &two)].concat(), 2);
+    let metadata = read_metadata(file.as_bytes(), Format::Yaml, &Limits::default()).unwrap();
+    let noting = Noting::new(&Known);
+    assert_eq!(noting.data_key(metadata.wrapped()).unwrap().opened_by(), ["age first", "age second"]);
+    noting.data_key(metadata.wrapped()).unwrap();
+    assert_eq!(Vec::from_iter(noting.opened_by()), ["age first", "age second"]);
+    let lost = read_metadata(with(&lost, 0).as_bytes(), Format::Yaml, &Limits::default()).unwrap();
+    let noting = Noting::new(&Known);
+    noting.data_key(lost.wrapped()).unwrap_err();
+    assert!(noting.opened_by().is_empty());
 }
 
 /// A wrong share is named where it shows, by its group; where it makes another key, the value that does not open tells of it.

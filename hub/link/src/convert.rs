@@ -45,6 +45,7 @@ pub(crate) fn finished(finished: Finished) -> DispatchResult {
         found: finished.found,
         held: finished.held,
         warnings: finished.warnings,
+        decrypted_with: finished.decrypted_with,
     }
 }
 

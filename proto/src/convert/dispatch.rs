@@ -305,6 +305,7 @@ impl TryFrom<v1::Dispatch> for Dispatch {
             observe: dispatch.observe,
             cluster_events: dispatch.cluster_events,
             warnings: Vec::new(),
+            decrypted_with: Vec::new(),
             default_namespace: Some(default_namespace).filter(|namespace| !namespace.is_empty()),
             service_account: service_account.map_err(|error| error.within("service_account"))?,
             timeout,

@@ -92,6 +92,7 @@ fn spec(groups: Vec<Group>, steps: Vec<Step>) -> DispatchSpec {
         observe: false,
         cluster_events: false,
         warnings: Vec::new(),
+        decrypted_with: Vec::new(),
         offline: roadstead_model::Offline::default(),
         health: Vec::new(),
         guard: Some(Guard { max_deletions: Some(7), confirmed: vec![Digest::of(b"it")], ..Guard::default() }),
@@ -287,6 +288,7 @@ fn what_an_agent_says_comes_back_as_it_was() {
             total: 3,
         }],
         warnings: vec!["Secret/dev/token, value 'a.json': MAC mismatch".to_owned()],
+        decrypted_with: vec!["age age1lggyhqrw2nlhcxprm67z43rta597azn8gknawjehu9d9dl0jq3yqqvfafg".to_owned()],
     };
     assert_eq!(Finished::try_from(v1::Finished::from(finished.clone())), Ok(finished));
     let health =

@@ -717,6 +717,9 @@ pub struct Finished {
     /// what somebody should look at though it did not fail; each fit for an Event
     #[prost(string, repeated, tag = "9")]
     pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// master keys of the cluster's, by kind and name ("age age1…"), that it was decrypted with
+    #[prost(string, repeated, tag = "10")]
+    pub decrypted_with: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// Deletions that wait for a person's confirmation.
 #[derive(Clone, PartialEq, ::prost::Message)]

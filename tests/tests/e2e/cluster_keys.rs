@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use roadstead_tests::gitserver::Commit;
 use roadstead_tests::{Fleet, unique};
 
-use crate::decryption::{AgeKey, Keys, at_home, has, lookups, secret};
+use crate::decryption::{AgeKey, Keys, at_home, decrypted_with, has, lookups, secret};
 
 /// Where the spec does not say where keys are, and the hub's namespace lacks the Secret: one that the cluster has is used where it lies.
 #[tokio::test]
@@ -30,6 +30,7 @@ async fn a_key_that_the_hub_lacks_is_found_in_the_cluster() -> Result<()> {
     has(&fleet, target.name(), "token", "token", &value).await?;
     let found = lookups(&fleet, "app").await?;
     ensure!(found[0]["name"] == name.as_str() && found[0]["location"] == "Cluster", "{found}");
+    decrypted_with(&fleet, "app", &[format!("age {}", key.recipient)]).await?;
 
     // Once the hub has one of that name, that one counts, and it is another key.
     let literal = format!("--from-literal=age.agekey={}", other.identity);

@@ -120,6 +120,13 @@ pub(crate) async fn lookups(fleet: &Fleet, name: &str) -> Result<Value> {
     Ok(fleet.get(&format!("kustomization/{name}")).await?["status"]["lookups"].clone())
 }
 
+/// Checks that a status names these master keys as those that were decrypted with.
+pub(crate) async fn decrypted_with(fleet: &Fleet, name: &str, keys: &[String]) -> Result<()> {
+    let status = fleet.get(&format!("kustomization/{name}")).await?["status"].clone();
+    ensure!(status["decryptedWith"] == serde_json::json!(keys), "{keys:?}: {status}");
+    Ok(())
+}
+
 /// All memory of a process that can be read.
 pub(crate) fn memory(id: u32) -> Result<Vec<u8>> {
     use std::os::unix::fs::FileExt as _;
@@ -174,7 +181,7 @@ async fn the_walk_through_of_the_specification() -> Result<()> {
     has(&fleet, ns, "my-secret", "token", "t0ken-of-the-walk").await?;
     let found = lookups(&fleet, "my-secrets").await?;
     ensure!(found[0]["name"] == "sops-gpg" && found[0]["location"] == "Hub", "{found}");
-    Ok(())
+    decrypted_with(&fleet, "my-secrets", &[format!("pgp {fingerprint}")]).await
 }
 
 #[tokio::test]
@@ -297,6 +304,7 @@ async fn with_the_key_in_the_cluster_the_hub_never_sees_plaintext() -> Result<()
     ensure!(opened["password"] == canary.as_str(), "{opened}");
     let found = lookups(&fleet, "app").await?;
     ensure!(found[0]["name"] == name.as_str() && found[0]["location"] == "Cluster", "{found}");
+    decrypted_with(&fleet, "app", &[format!("age {}", key.recipient)]).await?;
 
     // A file that was changed since: refused by its MAC, and named.
     let changed = file.replacen("\"lastmodified\": \"20", "\"lastmodified\": \"19", 1);

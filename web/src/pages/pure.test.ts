@@ -23,6 +23,8 @@ test('a Kustomization tells whose keys it was decrypted with', () => {
   expect(told(spec, {})).toEqual(['Decrypted with', 'Secret sops-age']);
   const lookups = [{ kind: 'Secret', name: 'sops-age', location: 'Cluster' }];
   expect(told(spec, { lookups })).toEqual(['Decrypted with', 'Secret sops-age in the cluster']);
+  const keys = kustomization.details?.(object(spec, { decryptedWith: ['age age1a', 'pgp 8F4A'] }));
+  expect(keys).toContainEqual(['Decryption keys', 'age age1a, pgp 8F4A']);
   const account = { provider: 'sops', serviceAccountName: 'keys' };
   const services = 'key services, asked by the hub as ServiceAccount keys';
   expect(told({ decryption: account }, {})).toEqual(['Decrypted with', services]);

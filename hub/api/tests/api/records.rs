@@ -173,6 +173,7 @@ async fn a_dispatch_that_somebody_wrote_into_the_database_is_not_sent() -> Resul
         observe: false,
         cluster_events: false,
         warnings: Vec::new(),
+        decrypted_with: Vec::new(),
         offline: roadstead_model::Offline::default(),
         health: Vec::new(),
         guard: None,

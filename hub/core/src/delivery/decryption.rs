@@ -21,7 +21,7 @@ use roadstead_hub_store::BuiltGroup;
 use roadstead_kms::{AskedOnce, Keys, KnownKeys};
 use roadstead_model::{ClusterUid, Decrypt, Digest, DispatchSpec, GivenKey, Group, Reason};
 use roadstead_places::Place;
-use roadstead_sops::{DataKey, DataKeys as _, MacPolicy, WrappedKey};
+use roadstead_sops::{DataKey, DataKeys as _, MacPolicy, Noting, WrappedKey};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -105,6 +105,26 @@ pub(super) enum ChildKeys {
     Elsewhere(String),
 }
 
+/// What is decrypted before it goes to the hub.
+#[derive(Default)]
+pub(super) struct DecryptedChildren {
+    pub(super) children: Vec<Finished>,
+    /// What has a MAC that does not fit.
+    pub(super) warnings: Vec<String>,
+    /// The master keys that opened it, by kind and name.
+    pub(super) decrypted_with: BTreeSet<String>,
+}
+
+/// What came of unwrapping data keys.
+#[derive(Default)]
+struct UnwrappedAll {
+    keys: Vec<GivenKey>,
+    /// The master keys that opened them, by kind and name.
+    opened_by: BTreeSet<String>,
+    /// Why the first that did not open did not.
+    failed: Option<String>,
+}
+
 /// What of a group's objects is encrypted, as it is stored with the build; none where nothing is. What cannot be read of an object's
 /// own words on it, the agent will say.
 pub(super) fn wrapped_keys(objects: &[Value]) -> Result<Option<Vec<u8>>, String> {
@@ -137,7 +157,7 @@ pub(super) fn wrapped_keys(objects: &[Value]) -> Result<Option<Vec<u8>>, String>
 impl Delivery {
     /// Says of each group whose objects are encrypted by which keys it is decrypted. Keys of the hub are tried here, so that what they do
     /// not open is told before anything is sent. Which Secret was looked for goes to `by`: when it changes, or comes to be, the applier
-    /// is reconciled again.
+    /// is reconciled again. Gives the names of the hub's keys that open something, too.
     pub(super) async fn settle_decryption(
         &self,
         seen: &SeenApplier,
@@ -146,8 +166,9 @@ impl Delivery {
         built: &[BuiltGroup],
         groups: &mut [Group],
         by: &mut BTreeMap<String, String>,
-    ) -> Result<Result<ChildKeys, Refused>, HubError> {
-        let Some(decryption) = decryption else { return Ok(Ok(ChildKeys::None)) };
+    ) -> Result<Result<(ChildKeys, BTreeSet<String>), Refused>, HubError> {
+        let none_of_the_hub = |keys: ChildKeys| Ok(Ok((keys, BTreeSet::new())));
+        let Some(decryption) = decryption else { return none_of_the_hub(ChildKeys::None) };
         let is_encrypted = |group: &Group| wrapped_of(built, group.objects).is_some();
         let any = groups.iter().any(is_encrypted);
         let failed = |why: String| Ok(Err((Reason::BuildFailed, why)));
@@ -159,7 +180,7 @@ impl Delivery {
             return if any {
                 failed(NO_SECRET.to_owned())
             } else {
-                Ok(Ok(ChildKeys::Elsewhere(NO_SECRET.to_owned())))
+                none_of_the_hub(ChildKeys::Elsewhere(NO_SECRET.to_owned()))
             };
         };
         let found = match self.master_keys(seen, cluster, decryption, shown, by).await? {
@@ -168,7 +189,7 @@ impl Delivery {
                 for group in groups.iter_mut().filter(|group| is_encrypted(group)) {
                     group.decrypt = Some(decryption.by(shown, None, lenient));
                 }
-                return Ok(Ok(ChildKeys::Elsewhere(why)));
+                return none_of_the_hub(ChildKeys::Elsewhere(why));
             }
             Err(refused) => return Ok(Err(refused)),
         };
@@ -183,20 +204,23 @@ impl Delivery {
             Ok(keys) => Arc::new(keys),
             Err(why) => return failed(why),
         };
-        if let (_, Some(why)) = self.unwrap(&found, Arc::clone(&keys), wrapped).await? {
+        let unwrapped = self.unwrap(&found, Arc::clone(&keys), wrapped).await?;
+        if let Some(why) = unwrapped.failed {
             return failed(why);
         }
         let (known, by) = (Arc::clone(&self.key_services.known), found.identity());
-        Ok(Ok(ChildKeys::Held { keys, known, by, lenient }))
+        Ok(Ok((ChildKeys::Held { keys, known, by, lenient }, unwrapped.opened_by)))
     }
 
-    /// The data keys of encrypted inputs of a build, which the hub has to have. Which Secret was looked for goes to `by`.
+    /// The data keys of encrypted inputs of a build, which the hub has to have. Which Secret was looked for goes to `by`, and the names of
+    /// the master keys that opened them to `decrypted_with`.
     pub(super) async fn input_keys(
         &self,
         seen: &SeenApplier,
         cluster: ClusterUid,
         inputs: &[InputKey],
         by: &mut BTreeMap<String, String>,
+        decrypted_with: &mut BTreeSet<String>,
     ) -> Result<Result<Given, Refused>, HubError> {
         let failed = |why: String| Ok(Err((Reason::BuildFailed, why)));
         let Some(first) = inputs.first() else { return failed("its render asks for no keys".to_owned()) };
@@ -226,12 +250,13 @@ impl Delivery {
         let _place = self.place_to_unwrap(&found).await;
         let wrapped =
             inputs.iter().map(|input| Wrapped { object: input.path.clone(), key: input.key.clone() });
-        let keys = match self.unwrap(&found, keys, wrapped.collect()).await? {
-            (_, Some(why)) => return failed(why),
-            (keys, None) => keys,
-        };
+        let unwrapped = self.unwrap(&found, keys, wrapped.collect()).await?;
+        if let Some(why) = unwrapped.failed {
+            return failed(why);
+        }
+        decrypted_with.extend(unwrapped.opened_by);
         let named = |given: GivenKey| (given.wrapped.to_string(), BASE64.encode(&*given.key));
-        let given = GivenKeys { lenient, keys: keys.into_iter().map(named).collect() };
+        let given = GivenKeys { lenient, keys: unwrapped.keys.into_iter().map(named).collect() };
         let given = serde_json::to_value(&given)
             .map_err(|error| HubError::Internal(format!("data keys cannot be serialized: {error}")))?;
         // Whether files whose MACs do not fit are decrypted decides what comes of it, too.
@@ -358,8 +383,8 @@ impl Delivery {
             let _place = self.place_to_unwrap(&found).await;
             let Some(wrapped) = self.store.wrapped_keys(group.objects).await? else { continue };
             let Ok(keys) = self.keys_of(&found) else { continue };
-            let (keys, _) = self.unwrap(&found, Arc::new(keys), parsed(&wrapped)?).await?;
-            given.extend(keys.into_iter().map(|given| (*given.wrapped.as_bytes(), given)));
+            let unwrapped = self.unwrap(&found, Arc::new(keys), parsed(&wrapped)?).await?;
+            given.extend(unwrapped.keys.into_iter().map(|given| (*given.wrapped.as_bytes(), given)));
         }
         Ok(given.into_values().collect())
     }
@@ -377,19 +402,23 @@ impl Delivery {
         holder: &Holder,
         keys: Arc<Keys>,
         wrapped: Vec<Wrapped>,
-    ) -> Result<(Vec<GivenKey>, Option<String>), HubError> {
+    ) -> Result<UnwrappedAll, HubError> {
         let (by, known) = (holder.identity(), Arc::clone(&self.key_services.known));
         let until = Instant::now() + UNWRAPPING;
         let work = tokio::task::spawn_blocking(move || {
             let keys = AskedOnce { keys: &keys, known: &known, by: &by, until };
-            let mut given = Vec::with_capacity(wrapped.len());
+            let noting = Noting::new(&keys);
+            let mut unwrapped = UnwrappedAll::default();
             for Wrapped { object, key } in wrapped {
-                match keys.data_key(&key) {
-                    Ok(found) => given.push(given_key(Digest::from_bytes(key.digest()), &found)),
-                    Err(error) => return (given, Some(format!("decryption failed for '{object}': {error}"))),
+                match noting.data_key(&key) {
+                    Ok(found) => unwrapped.keys.push(given_key(Digest::from_bytes(key.digest()), &found)),
+                    Err(error) => {
+                        unwrapped.failed = Some(format!("decryption failed for '{object}': {error}"));
+                        break;
+                    }
                 }
             }
-            (given, None)
+            UnwrappedAll { opened_by: noting.opened_by(), ..unwrapped }
         });
         work.await.map_err(|error| HubError::Internal(format!("the unwrapping of data keys failed: {error}")))
     }
@@ -406,12 +435,9 @@ impl Decryption {
     }
 }
 
-/// Decrypts objects that go to the hub; with them goes what has a MAC that does not fit. The error is for the applier's condition.
-pub(super) fn decrypt_children(
-    children: Vec<Value>,
-    keys: &ChildKeys,
-) -> Result<(Vec<Finished>, Vec<String>), String> {
-    let all_verified = |children| (children, Vec::new());
+/// Decrypts objects that go to the hub. The error is for the applier's condition.
+pub(super) fn decrypt_children(children: Vec<Value>, keys: &ChildKeys) -> Result<DecryptedChildren, String> {
+    let as_they_are = |children| DecryptedChildren { children, ..DecryptedChildren::default() };
     let is_encrypted = |object: &Value| {
         object.get("sops").is_some()
             || roadstead_finish::wrapped_keys(object).map_or(true, |keys| !keys.is_empty())
@@ -420,21 +446,24 @@ pub(super) fn decrypt_children(
         // Nothing of the hub can use it; what is wrong with it, the cluster says.
         ChildKeys::None => {
             let plain = children.into_iter().filter(|object| !is_encrypted(object));
-            Ok(all_verified(plain.map(Finished::from).collect()))
+            Ok(as_they_are(plain.map(Finished::from).collect()))
         }
         ChildKeys::Held { keys, known, by, lenient } => {
             let mac = if *lenient { MacPolicy::Warn } else { MacPolicy::Verify };
             let until = Instant::now() + UNWRAPPING;
-            let opened = roadstead_finish::decrypt(children, mac, &AskedOnce { keys, known, by, until });
-            let (opened, warnings) = opened.map_err(|error| error.to_string())?;
-            Ok((opened, warnings.iter().map(ToString::to_string).collect()))
+            let keys = AskedOnce { keys, known, by, until };
+            let noting = Noting::new(&keys);
+            let opened = roadstead_finish::decrypt(children, mac, &noting);
+            let (children, warnings) = opened.map_err(|error| error.to_string())?;
+            let warnings = warnings.iter().map(ToString::to_string).collect();
+            Ok(DecryptedChildren { children, warnings, decrypted_with: noting.opened_by() })
         }
         ChildKeys::Elsewhere(why) => match children.iter().find(|object| is_encrypted(object)) {
             Some(object) => Err(format!(
                 "{} is encrypted and goes to the hub, where what this build deploys there refers to it, and the hub has no keys for it: {why}",
                 named(object)
             )),
-            None => Ok(all_verified(children.into_iter().map(Finished::from).collect())),
+            None => Ok(as_they_are(children.into_iter().map(Finished::from).collect())),
         },
     }
 }

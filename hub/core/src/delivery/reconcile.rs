@@ -261,7 +261,7 @@ impl Delivery {
         target: ReconcileTarget,
         now: Timestamp,
     ) -> Result<Timestamp, HubError> {
-        let Rendered { rendering, by } = self.render(seen, target.cluster).await?;
+        let Rendered { rendering, by, mut decrypted_with } = self.render(seen, target.cluster).await?;
         let mut target = ReconcileTarget { rendered_by: by, ..target };
         render::note_offline(&mut target.rendered_by, seen.offline);
         let built = match rendering {
@@ -303,7 +303,10 @@ impl Delivery {
         let settled =
             self.settle_decryption(seen, target.cluster, decryption, &built.groups, &mut groups, by).await?;
         let keys = match settled {
-            Ok(keys) => keys,
+            Ok((keys, opened_by)) => {
+                decrypted_with.extend(opened_by);
+                keys
+            }
             Err((reason, message)) => {
                 let failed = Failed::new(reason, message);
                 return self.failed(seen, &target, failed, now).await;
@@ -345,10 +348,15 @@ impl Delivery {
             Ok(finished) => finished,
             Err(message) => return self.failed(seen, &target, Failed::to_build(message), now).await,
         };
-        let FinishedChildren { children, unverified } = finished;
+        let FinishedChildren { children, unverified, decrypted_with: with } = finished;
         let mut warnings = self.builds.warnings(&built);
         warnings.extend(unverified);
-        let dispatch = DispatchSpec { warnings: first_warnings(warnings), ..dispatch };
+        decrypted_with.extend(with);
+        let dispatch = DispatchSpec {
+            warnings: first_warnings(warnings),
+            decrypted_with: decrypted_with.into_iter().collect(),
+            ..dispatch
+        };
         let applied = self.apply_children(seen, &target.revision, children).await?;
         let AppliedChildren { mut changes, failure, denied } = match applied {
             Continue(applied) => applied,

@@ -39,15 +39,29 @@ pub(super) enum Rendering {
     Reads(Vec<ObjectRef>),
 }
 
-/// A render, and which objects of the hub it goes by: their keys, and which one each was.
+/// A render, and which objects of the hub it goes by: their keys, and which one each was. And which master keys of the hub's opened its
+/// inputs.
 pub(super) struct Rendered {
     pub(super) rendering: Rendering,
     pub(super) by: BTreeMap<String, String>,
+    pub(super) decrypted_with: BTreeSet<String>,
 }
 
 impl Delivery {
     /// Renders what is to be applied on `cluster`.
     pub(super) async fn render(&self, seen: &SeenApplier, cluster: ClusterUid) -> Result<Rendered, HubError> {
+        let (mut by, mut decrypted_with) = (BTreeMap::new(), BTreeSet::new());
+        let rendering = self.rendering(seen, cluster, &mut by, &mut decrypted_with).await?;
+        Ok(Rendered { rendering, by, decrypted_with })
+    }
+
+    async fn rendering(
+        &self,
+        seen: &SeenApplier,
+        cluster: ClusterUid,
+        by: &mut BTreeMap<String, String>,
+        decrypted_with: &mut BTreeSet<String>,
+    ) -> Result<Rendering, HubError> {
         let stored = &seen.stored;
         let mut order = Order {
             kind: stored.kind,
@@ -58,7 +72,6 @@ impl Delivery {
             salt: None,
         };
         let (mut facts, mut turn) = (None, None);
-        let mut by = BTreeMap::new();
         let mut given_bytes = 0;
         let failed = |message: String| Rendering::Failed(Reason::BuildFailed, message);
         for _ in 0..MAX_ROUNDS {
@@ -66,15 +79,15 @@ impl Delivery {
             let whom = For { applier: stored.uid, namespace: &stored.namespace, asked: seen.is_asked_for() };
             let outcome = self.builds.build(whom, &order, &mut turn).await?;
             let needs = match outcome {
-                BuildOutcome::Built(build) => return Ok(Rendered { rendering: Rendering::Built(build), by }),
-                BuildOutcome::Busy(later) => return Ok(Rendered { rendering: Rendering::Later(later), by }),
+                BuildOutcome::Built(build) => return Ok(Rendering::Built(build)),
+                BuildOutcome::Busy(later) => return Ok(Rendering::Later(later)),
                 BuildOutcome::Waits(later, why) => {
-                    return Ok(Rendered { rendering: Rendering::Waits(later, why), by });
+                    return Ok(Rendering::Waits(later, why));
                 }
-                BuildOutcome::Failed(why) => return Ok(Rendered { rendering: failed(why), by }),
+                BuildOutcome::Failed(why) => return Ok(failed(why)),
                 // As Flux has it: the build was not begun.
                 BuildOutcome::NotInSource(why) => {
-                    return Ok(Rendered { rendering: Rendering::Failed(Reason::ArtifactFailed, why), by });
+                    return Ok(Rendering::Failed(Reason::ArtifactFailed, why));
                 }
                 BuildOutcome::Needs(needs) => needs,
             };
@@ -82,7 +95,7 @@ impl Delivery {
                 || needs.iter().any(|need| order.given.iter().any(|given| given.need == *need))
             {
                 let why = format!("its render asks for the same again, or for more than {MAX_NEEDS} objects");
-                return Ok(Rendered { rendering: failed(why), by });
+                return Ok(failed(why));
             }
             let (mut unread, mut is_pending) = (Vec::new(), false);
             for need in needs {
@@ -97,26 +110,25 @@ impl Delivery {
                                 let why = format!(
                                     "its render needs more than {MAX_GIVEN_BYTES} bytes of ConfigMaps and Secrets of the hub"
                                 );
-                                return Ok(Rendered { rendering: failed(why), by });
+                                return Ok(failed(why));
                             }
                             order.given.push(given);
                         }
                         Err(why) => {
-                            return Ok(Rendered {
-                                rendering: Rendering::Failed(Reason::AccessDenied, why),
-                                by,
-                            });
+                            return Ok(Rendering::Failed(Reason::AccessDenied, why));
                         }
                     },
-                    Need::Keys(inputs) => match self.input_keys(seen, cluster, inputs, &mut by).await? {
-                        Ok(given) => order.given.push(given),
-                        Err((reason, why)) => {
-                            return Ok(Rendered { rendering: Rendering::Failed(reason, why), by });
+                    Need::Keys(inputs) => {
+                        match self.input_keys(seen, cluster, inputs, by, decrypted_with).await? {
+                            Ok(given) => order.given.push(given),
+                            Err((reason, why)) => {
+                                return Ok(Rendering::Failed(reason, why));
+                            }
                         }
-                    },
-                    Need::Remote { url } => match self.remote(seen, url, &order.given, &mut by).await? {
+                    }
+                    Need::Remote { url } => match self.remote(seen, url, &order.given, by).await? {
                         Remote::Given(given) => order.given.push(given),
-                        Remote::Failed(why) => return Ok(Rendered { rendering: failed(why), by }),
+                        Remote::Failed(why) => return Ok(failed(why)),
                         // The others are checked meanwhile.
                         Remote::Pending => is_pending = true,
                     },
@@ -133,7 +145,7 @@ impl Delivery {
                 }
             }
             if is_pending {
-                return Ok(Rendered { rendering: Rendering::Later(CHECK_TIME), by });
+                return Ok(Rendering::Later(CHECK_TIME));
             }
             if !unread.is_empty() {
                 // With those of the rounds before: what is rendered by is of one moment.
@@ -142,11 +154,11 @@ impl Delivery {
                     Need::Object { .. } | Need::Keys(_) | Need::Remote { .. } => None,
                 });
                 let reads = before.chain(unread).collect();
-                return Ok(Rendered { rendering: Rendering::Reads(reads), by });
+                return Ok(Rendering::Reads(reads));
             }
         }
         let why = format!("its render is not done after {MAX_ROUNDS} rounds");
-        Ok(Rendered { rendering: failed(why), by })
+        Ok(failed(why))
     }
 
     /// Renders once more what is dispatched, for a sealed build whose bytes are not at hand.

@@ -23,7 +23,7 @@ use crate::delivery::reconcile::{GRACE, set_ready, write_status};
 use crate::delivery::situation::is_held;
 use crate::delivery::traces::{self, Ended};
 use crate::delivery::unverified;
-use crate::delivery::variables::lookups;
+use crate::delivery::variables::{decrypted_with, lookups};
 use crate::objects::conditions::{self, READY};
 use crate::objects::events;
 use crate::{HubError, log};
@@ -58,6 +58,8 @@ pub struct DispatchResult {
     pub held: Vec<Held>,
     /// What somebody should look at though it did not fail.
     pub warnings: Vec<String>,
+    /// The master keys of the cluster's that it was decrypted with, by kind and name.
+    pub decrypted_with: Vec<String>,
 }
 
 /// Why a dispatch failed.
@@ -337,6 +339,7 @@ impl Delivery {
                 inputs.request.clone().or(status.last_handled_reconcile_at.take());
             if inputs.kind == AttemptKind::Apply {
                 status.lookups = lookups(&spec, &result.found);
+                status.decrypted_with = decrypted_with(&spec, result);
             }
             status.inventory = Some(inventory(result.inventory.iter().chain(&children)));
             let revision = inputs.revision.as_ref().map(ToString::to_string);
@@ -477,6 +480,7 @@ impl Delivery {
             found: Vec::new(),
             held: Vec::new(),
             warnings: Vec::new(),
+            decrypted_with: Vec::new(),
         };
         self.dispatch_finished(session, &result).await
     }

@@ -206,6 +206,7 @@ impl SeenApplier {
             observe: false,
             cluster_events: self.cluster_events,
             warnings: Vec::new(),
+            decrypted_with: Vec::new(),
             health: Vec::new(),
             guard: None,
             default_namespace: self.standing.default_namespace.clone(),

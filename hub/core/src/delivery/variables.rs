@@ -23,6 +23,7 @@ use crate::HubError;
 use crate::delivery::Delivery;
 use crate::delivery::decryption::{ChildKeys, decrypt_children, is_by_account};
 use crate::delivery::render::{identity, passed_on};
+use crate::delivery::results::DispatchResult;
 use crate::delivery::seen::SeenApplier;
 
 /// Bytes of all variables of the hub that one dispatch has. They are in memory while a pass is made and while a dispatch is sent, so
@@ -30,6 +31,9 @@ use crate::delivery::seen::SeenApplier;
 const MAX_GIVEN_BYTES: usize = 256 << 10;
 /// What may come of an applier's objects that go to the hub. Two are finished at once (`Delivery::finishing`).
 const CHILDREN: Limits = Limits { bytes: 16 << 20, memory: 32 << 20, work: 20_000_000 };
+
+/// Master keys that a status names.
+const MAX_DECRYPTED_WITH: usize = 20;
 
 /// Why variables cannot be had, for the applier's condition.
 pub(super) type Refused = (Reason, String);
@@ -39,6 +43,8 @@ pub(super) struct FinishedChildren {
     pub(super) children: Vec<Value>,
     /// What was decrypted though its MAC does not fit.
     pub(super) unverified: Vec<String>,
+    /// The master keys that it was decrypted with, by kind and name.
+    pub(super) decrypted_with: BTreeSet<String>,
 }
 
 impl Delivery {
@@ -141,7 +147,11 @@ impl Delivery {
     ) -> Result<Result<FinishedChildren, String>, HubError> {
         let substitute = groups.iter().find_map(|group| group.substitute.clone());
         if children.is_empty() {
-            return Ok(Ok(FinishedChildren { children, unverified: Vec::new() }));
+            return Ok(Ok(FinishedChildren {
+                children,
+                unverified: Vec::new(),
+                decrypted_with: BTreeSet::new(),
+            }));
         }
         let namespace = seen.stored.namespace.clone();
         let Ok(_one_of_few) = self.finishing.acquire().await else {
@@ -149,12 +159,13 @@ impl Delivery {
         };
         // It can take seconds, which those that serve requests do not have.
         let work = tokio::task::spawn_blocking(move || {
-            let (children, unverified) = decrypt_children(children, &keys)?;
+            let decrypted = decrypt_children(children, &keys)?;
+            let (children, unverified) = (decrypted.children, decrypted.warnings);
             let children = match substitute {
                 Some(substitute) => finished(&substitute, &given, children, &namespace)?,
                 None => without_secrets(children)?,
             };
-            Ok(FinishedChildren { children, unverified })
+            Ok(FinishedChildren { children, unverified, decrypted_with: decrypted.decrypted_with })
         });
         work.await
             .map_err(|error| HubError::Internal(format!("what goes to the hub was not finished: {error}")))
@@ -246,6 +257,12 @@ pub(super) fn lookups(spec: &DispatchSpec, found: &[FoundVariables]) -> Vec<Look
     // Groups of one applier have the same ones.
     all.dedup();
     all
+}
+
+/// The master keys that a dispatch was decrypted with, by the hub or as its agent says.
+pub(super) fn decrypted_with(spec: &DispatchSpec, result: &DispatchResult) -> Vec<String> {
+    let all: BTreeSet<&String> = spec.decrypted_with.iter().chain(&result.decrypted_with).collect();
+    all.into_iter().take(MAX_DECRYPTED_WITH).cloned().collect()
 }
 
 fn kind_of(kind: VariablesKind) -> KindId {

@@ -314,6 +314,7 @@ pub(crate) fn spec_of(name: &str, build: Digest) -> DispatchSpec {
         observe: false,
         cluster_events: false,
         warnings: Vec::new(),
+        decrypted_with: Vec::new(),
         offline: roadstead_model::Offline::default(),
         health: Vec::new(),
         guard: None,

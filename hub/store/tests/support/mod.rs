@@ -20,6 +20,7 @@ pub(crate) fn dispatch(name: &str, build: Digest) -> DispatchSpec {
         observe: false,
         cluster_events: false,
         warnings: Vec::new(),
+        decrypted_with: Vec::new(),
         offline: Offline::default(),
         health: Vec::new(),
         guard: None,

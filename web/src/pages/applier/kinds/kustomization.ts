@@ -18,10 +18,10 @@ type Kustomization = KubeObject<
     sourceRef?: { kind: string; name: string; namespace?: string };
     decryption?: { secretRef?: { name: string }; serviceAccountName?: string };
   },
-  { lookups?: LookedUp[] }
+  { lookups?: LookedUp[]; decryptedWith?: string[] }
 >;
 
-/** Whose keys it was decrypted with, and where they are; nothing where it asks for no decryption. */
+/** Whose keys it was decrypted with, where they are, and which of them it was; nothing where it asks for no decryption. */
 function decryption({ spec, status }: Kustomization): Fact[] {
   if (!spec?.decryption) return [];
   const { secretRef, serviceAccountName: account } = spec.decryption;
@@ -33,7 +33,11 @@ function decryption({ spec, status }: Kustomization): Fact[] {
     parts.push(`Secret ${name}${found ? where[found] : ''}`);
   }
   if (account !== undefined) parts.push(`key services, asked by the hub as ServiceAccount ${account}`);
-  return [['Decrypted with', parts.length > 0 ? parts.join(' and ') : undefined]];
+  const whose = parts.length > 0 ? parts.join(' and ') : undefined;
+  const facts: Fact[] = [['Decrypted with', whose]];
+  const keys = status?.decryptedWith ?? [];
+  if (keys.length > 0) facts.push(['Decryption keys', keys.join(', ')]);
+  return facts;
 }
 
 export const kustomization: ApplierKind = {
