@@ -13,6 +13,22 @@ use crate::process::Runner;
 use crate::stand::{Purpose, sweep, with_servers};
 use crate::web;
 
+/// Its parts, which `tests/src/bin/bench` names alike.
+pub(crate) const PARTS: [&str; 12] = [
+    "api",
+    "rights",
+    "fleet",
+    "onboarding",
+    "fairness",
+    "alerts",
+    "monorepo",
+    "sources",
+    "pipeline",
+    "requests",
+    "secrets",
+    "dashboard",
+];
+
 /// Builds hub and bench optimised (`quick`: as they are for tests, and with little load, to try the bench itself), and
 /// measures both servers (`tests/src/bin/bench`). The figures lie in `target/bench.json` afterwards.
 pub(crate) fn run(root: &Path, runner: &Runner, quick: bool, only: Option<&str>) -> Result<()> {

@@ -20,7 +20,7 @@ mod watchers;
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use roadstead_tests::{HubProcess, HubSetup, Kubectl};
 use serde_json::{Value, json};
 
@@ -136,60 +136,73 @@ async fn main() -> Result<()> {
     let plan = Plan::chosen();
     let mut report = Report::new(machine());
     let only = std::env::var("ROADSTEAD_BENCH_ONLY").unwrap_or_default();
-    if matches!(only.as_str(), "" | "api") {
-        beside_an_apiserver(&mut report, &plan).await?;
-    }
-    if matches!(only.as_str(), "" | "rights") {
-        eprintln!("rights: {:?}", plan.people);
-        rights::measure(&mut report, &plan).await?;
-    }
-    if matches!(only.as_str(), "" | "fleet") {
-        eprintln!("fleets of {:?} simulated agents", plan.fleets);
-        fleet::measure(&mut report, plan.fleets, plan.time).await?;
-    }
-    if matches!(only.as_str(), "" | "onboarding") {
-        eprintln!("{} simulated clusters", plan.clusters);
-        fleet::onboarding::measure(&mut report, plan.clusters).await?;
-    }
-    if matches!(only.as_str(), "" | "fairness") {
-        eprintln!("a tenant beside others: {:?}", plan.greed);
-        fleet::fairness::measure(&mut report, plan.greed).await?;
-    }
-    // A quarter of an hour long, so only where it is asked for.
-    if only == "alerts" {
-        eprintln!("a commit that fails everywhere: {:?}", plan.outage);
-        fleet::alerts::measure(&mut report, plan.outage).await?;
-    }
-    if matches!(only.as_str(), "" | "monorepo") {
-        eprintln!("one repository of {} overlays", plan.overlays);
-        fleet::monorepo::measure(&mut report, plan.overlays).await?;
-    }
-    if matches!(only.as_str(), "" | "sources") {
-        eprintln!("sources: {:?}", plan.sources);
-        fleet::sources::measure(&mut report, plan.sources).await?;
-    }
-    if matches!(only.as_str(), "" | "pipeline") {
-        eprintln!("one Kustomization of {} objects", plan.applied);
-        pipeline::measure(&mut report, plan.applied, plan.edits).await?;
-    }
-    if matches!(only.as_str(), "" | "requests") {
-        eprintln!("requests to an apiserver, by who asks");
-        requests::measure(&mut report).await?;
-    }
-    if matches!(only.as_str(), "" | "secrets") {
-        eprintln!("secrets: {:?}", plan.secrets);
-        secrets::measure(&mut report, plan.secrets).await?;
-    }
-    // An hour long, so only where it is asked for.
-    if only == "dashboard" {
-        eprintln!("the dashboard: {:?}", plan.scene);
-        fleet::dashboard::measure(&mut report, plan.scene).await?;
-    }
+    let measured = measure_parts(&mut report, &plan, &only).await?;
+    ensure!(measured > 0, "the bench has no part '{only}'");
     report.print();
     if let Some(path) = std::env::var_os("ROADSTEAD_BENCH_OUT") {
         std::fs::write(&path, report.json()).context("write the figures")?;
     }
     Ok(())
+}
+
+/// Measures one part, or all that are not only measured when they are asked for; says how many.
+async fn measure_parts(report: &mut Report, plan: &Plan, only: &str) -> Result<usize> {
+    let mut measured = 0;
+    let mut is_wanted = |part: &str, is_long: bool| {
+        let is_wanted = only == part || only.is_empty() && !is_long;
+        measured += usize::from(is_wanted);
+        is_wanted
+    };
+    if is_wanted("api", false) {
+        beside_an_apiserver(report, plan).await?;
+    }
+    if is_wanted("rights", false) {
+        eprintln!("rights: {:?}", plan.people);
+        rights::measure(report, plan).await?;
+    }
+    if is_wanted("fleet", false) {
+        eprintln!("fleets of {:?} simulated agents", plan.fleets);
+        fleet::measure(report, plan.fleets, plan.time).await?;
+    }
+    if is_wanted("onboarding", false) {
+        eprintln!("{} simulated clusters", plan.clusters);
+        fleet::onboarding::measure(report, plan.clusters).await?;
+    }
+    if is_wanted("fairness", false) {
+        eprintln!("a tenant beside others: {:?}", plan.greed);
+        fleet::fairness::measure(report, plan.greed).await?;
+    }
+    // A quarter of an hour long, so only where it is asked for.
+    if is_wanted("alerts", true) {
+        eprintln!("a commit that fails everywhere: {:?}", plan.outage);
+        fleet::alerts::measure(report, plan.outage).await?;
+    }
+    if is_wanted("monorepo", false) {
+        eprintln!("one repository of {} overlays", plan.overlays);
+        fleet::monorepo::measure(report, plan.overlays).await?;
+    }
+    if is_wanted("sources", false) {
+        eprintln!("sources: {:?}", plan.sources);
+        fleet::sources::measure(report, plan.sources).await?;
+    }
+    if is_wanted("pipeline", false) {
+        eprintln!("one Kustomization of {} objects", plan.applied);
+        pipeline::measure(report, plan.applied, plan.edits).await?;
+    }
+    if is_wanted("requests", false) {
+        eprintln!("requests to an apiserver, by who asks");
+        requests::measure(report).await?;
+    }
+    if is_wanted("secrets", false) {
+        eprintln!("secrets: {:?}", plan.secrets);
+        secrets::measure(report, plan.secrets).await?;
+    }
+    // An hour long, so only where it is asked for.
+    if is_wanted("dashboard", true) {
+        eprintln!("the dashboard: {:?}", plan.scene);
+        fleet::dashboard::measure(report, plan.scene).await?;
+    }
+    Ok(measured)
 }
 
 async fn beside_an_apiserver(report: &mut Report, plan: &Plan) -> Result<()> {
