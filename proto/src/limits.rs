@@ -95,7 +95,7 @@ pub const MAX_HELD: usize = 64;
 /// Warnings of one dispatch. What goes beyond that is counted in the last of them.
 pub const MAX_WARNINGS: usize = 16;
 
-/// Master keys that are named of those that one dispatch was decrypted with.
+/// Master keys that a result names.
 pub const MAX_DECRYPTED_WITH: usize = 20;
 
 /// Data keys that come with one dispatch.

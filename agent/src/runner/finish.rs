@@ -18,7 +18,7 @@ use roadstead_model::{
     VariablesFrom, VariablesKind,
 };
 use roadstead_proto::Failure;
-use roadstead_sops::{DataKey, MacPolicy, Noting, UnwrappedKeys};
+use roadstead_sops::{DataKey, MacPolicy, UnwrappedKeys};
 use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
@@ -95,9 +95,8 @@ impl<C: Cluster> Work<'_, C> {
                 Keys::Unwrapped(keys) => (roadstead_finish::decrypt(objects, mac, &keys), BTreeSet::new()),
                 Keys::Entries { entries, by } => {
                     let keys = services.keys(&entries, &secret, runtime)?;
-                    let keys = AskedOnce { keys: &keys, known: &known, by: &by, until };
-                    let noting = Noting::new(&keys);
-                    (roadstead_finish::decrypt(objects, mac, &noting), noting.opened_by())
+                    let keys = AskedOnce::new(&keys, &known, &by, until);
+                    (roadstead_finish::decrypt(objects, mac, &keys), keys.opened_by())
                 }
             };
             let (opened, warnings) = opened.map_err(|error| error.to_string())?;

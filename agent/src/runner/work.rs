@@ -71,7 +71,7 @@ pub(super) struct Record {
     pub(super) claimed: Vec<ObjectRef>,
     /// Deletions that wait for a person's confirmation.
     pub(super) held: Vec<Held>,
-    /// The master keys of the cluster's that it was decrypted with, by name.
+    /// The cluster's master keys that it was decrypted with, by kind and name.
     pub(super) decrypted_with: BTreeSet<String>,
     /// What of the cluster it was made with, as it was read: keys, and variables whose changes are to be heard of.
     pub(super) inputs: Vec<Input>,
@@ -217,9 +217,8 @@ impl<C: Cluster> Work<'_, C> {
                 outbox.keys_changed(dispatch.key.clone());
             }
         }
-        let Record { change_set, inventory, timings, reads, mut found, mut held, warnings, policy, .. } =
-            record;
-        let decrypted_with = record.decrypted_with.into_iter().collect();
+        let Record { change_set, inventory, timings, reads, mut found, mut held, .. } = record;
+        let Record { warnings, decrypted_with, policy, .. } = record;
         found.sort();
         found.dedup();
         // The rest waits like these, and is told once these are confirmed.
@@ -236,7 +235,7 @@ impl<C: Cluster> Work<'_, C> {
             found,
             held,
             warnings: roadstead_finish::first_warnings(warnings),
-            decrypted_with,
+            decrypted_with: decrypted_with.into_iter().collect(),
         };
         (finished, observed)
     }

@@ -1,6 +1,7 @@
 //! Data keys that were unwrapped, so that none is unwrapped again while nothing changed.
 
-use std::collections::HashMap;
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
 
 use roadstead_sops::{DataKey, DataKeys, NoDataKey, WrappedKey};
@@ -8,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::provider::Keys;
 
-/// How many of each half are kept. A key takes some 300 bytes, with what it was opened by.
+/// How many of each half are kept. A key takes some 300 bytes with the names of what opened it, and 800 at most.
 const HALF: usize = 10_000;
 
 /// Data keys by what they were unwrapped with (which Secret, in which version) and what they were wrapped as. In two halves: when the
@@ -58,27 +59,53 @@ impl Halves {
     }
 }
 
-/// Keys that are asked for one file after the other, each within the bounds of one, and none twice.
+/// Master keys that are named at most of those that opened something.
+pub const MOST_NAMED: usize = 20;
+
+/// Keys that are asked for one file after the other, each within the bounds of one, and none twice. What opened is noted.
 #[derive(Debug)]
 pub struct AskedOnce<'k> {
-    /// Who is asked.
-    pub keys: &'k Keys,
-    /// What was unwrapped before.
-    pub known: &'k KnownKeys,
-    /// Which Secret the keys are of, and in which version.
-    pub by: &'k str,
-    /// Until when key services are asked. What was unwrapped by then is known the next time.
-    pub until: Instant,
+    keys: &'k Keys,
+    known: &'k KnownKeys,
+    by: &'k str,
+    until: Instant,
+    opened_by: RefCell<BTreeSet<String>>,
 }
 
-impl DataKeys for AskedOnce<'_> {
-    fn data_key(&self, wrapped: &WrappedKey) -> Result<DataKey, NoDataKey> {
+impl<'k> AskedOnce<'k> {
+    /// Asks `keys`, which are `by` a Secret in one version, for what was not `known` before. Key services are asked `until` then; what was
+    /// unwrapped by then is known the next time.
+    #[must_use]
+    pub fn new(keys: &'k Keys, known: &'k KnownKeys, by: &'k str, until: Instant) -> Self {
+        Self { keys, known, by, until, opened_by: RefCell::default() }
+    }
+
+    /// The master keys that opened what was asked for, as [`DataKey::opened_by`] names them; [so many](MOST_NAMED) at most.
+    #[must_use]
+    pub fn opened_by(self) -> BTreeSet<String> {
+        self.opened_by.into_inner()
+    }
+
+    fn find(&self, wrapped: &WrappedKey) -> Result<DataKey, NoDataKey> {
         let digest = wrapped.digest();
         if let Some(found) = self.known.get(self.by, digest) {
             return Ok(found);
         }
         let found = self.keys.for_file_until(self.until).data_key(wrapped)?;
         self.known.put(self.by, digest, found.clone());
+        Ok(found)
+    }
+}
+
+impl DataKeys for AskedOnce<'_> {
+    fn data_key(&self, wrapped: &WrappedKey) -> Result<DataKey, NoDataKey> {
+        let found = self.find(wrapped)?;
+        let mut noted = self.opened_by.borrow_mut();
+        for name in found.opened_by() {
+            if noted.len() < MOST_NAMED && !noted.contains(name) {
+                noted.insert(name.clone());
+            }
+        }
         Ok(found)
     }
 }

@@ -47,7 +47,7 @@ pub use credentials::{
 };
 pub use entries::{EntryError, Imported, import};
 pub use environment::{BadVariable, Environment};
-pub use known::{AskedOnce, KnownKeys};
+pub use known::{AskedOnce, KnownKeys, MOST_NAMED};
 pub use provider::{FileKeys, Keys};
 pub use roadstead_cloud::{Network, TokenServices};
 use roadstead_cloud::{cache, call, error, sign, token};

@@ -62,7 +62,7 @@ pub struct DispatchSpec {
     /// What of what it was rendered from somebody should look at: for the hub itself, which tells it with the result. It is not sent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-    /// The master keys of the hub's that it is decrypted with, by kind and name, or some of them: for people, like the warnings. It is not sent.
+    /// The hub's master keys that it is decrypted with, by kind and name: for people, like the warnings. They are not sent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub decrypted_with: Vec<String>,
     /// The namespace of the cluster for namespaced objects that name none; see [`DispatchSpec::default_namespace`].

@@ -6,8 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 
 /// The first wait, which doubles each time.
 const FIRST: Duration = Duration::from_secs(2);
-/// The longest of these: nobody waits much longer for news once a service is back, and one that is away gets a request a minute from each
-/// Alert at most.
+/// The longest of these: once a service is back, news comes within little more than that, and one that is away gets a request a minute from
+/// each Alert.
 const LONGEST: Duration = Duration::from_secs(60);
 /// The longest that a service may ask for.
 const LONGEST_ASKED: Duration = Duration::from_secs(3600);

@@ -4,8 +4,7 @@
 //! data key. [`DataKeys`] is the question above it: the data key of a file, out of all its groups. Every provider answers it; so can
 //! who was handed data keys and has no master key at all.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -15,6 +14,9 @@ use zeroize::Zeroizing;
 
 use crate::error::{shown, shown_to};
 use crate::shamir::{self, ShareError};
+
+/// Bytes of the names that a data key has of those that opened it. Data keys are remembered by the ten thousand, and names are the file's.
+const NAMES: usize = 512;
 
 /// A data key, or a share of one. It is not printed, and wiped when it goes.
 #[derive(Clone)]
@@ -34,8 +36,8 @@ impl DataKey {
         &self.bytes
     }
 
-    /// The master keys that unwrapped it, as the file names them, by kind and name (`age age1…`): of one that was shared, a key of each group. Empty where
-    /// it was had from someone else.
+    /// The master keys that unwrapped it, as the file names them, by kind and name (`age age1…`). A data key in shares has one of each group,
+    /// as far as they have 512 bytes together. Empty where someone else has unwrapped it.
     pub fn opened_by(&self) -> &[String] {
         &self.opened_by
     }
@@ -270,46 +272,6 @@ impl<P: KeyProvider + ?Sized> DataKeys for P {
     }
 }
 
-/// Master keys that are noted. What is encrypted to one person or machine names one.
-const MOST_NOTED: usize = 20;
-
-/// Notes which master keys unwrapped the data keys that are asked for.
-pub struct Noting<'k, K: ?Sized> {
-    keys: &'k K,
-    opened_by: RefCell<BTreeSet<String>>,
-}
-
-impl<'k, K: DataKeys + ?Sized> Noting<'k, K> {
-    /// Asks these.
-    pub fn new(keys: &'k K) -> Self {
-        Self { keys, opened_by: RefCell::default() }
-    }
-
-    /// The names of master keys, as [`DataKey::opened_by`] has them, in their order.
-    pub fn opened_by(self) -> BTreeSet<String> {
-        self.opened_by.into_inner()
-    }
-}
-
-impl<K: DataKeys + ?Sized> DataKeys for Noting<'_, K> {
-    fn data_key(&self, wrapped: &WrappedKey) -> Result<DataKey, NoDataKey> {
-        let found = self.keys.data_key(wrapped)?;
-        let mut noted = self.opened_by.borrow_mut();
-        for name in found.opened_by() {
-            if noted.len() < MOST_NOTED && !noted.contains(name) {
-                noted.insert(name.clone());
-            }
-        }
-        Ok(found)
-    }
-}
-
-impl<K: ?Sized> fmt::Debug for Noting<'_, K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Noting").field("opened_by", &self.opened_by).finish_non_exhaustive()
-    }
-}
-
 /// Data keys that someone else has unwrapped, by the digests of what they were wrapped as.
 #[derive(Debug, Default, Clone)]
 pub struct UnwrappedKeys(BTreeMap<[u8; 32], DataKey>);
@@ -417,7 +379,8 @@ pub(crate) fn recover<P: KeyProvider + ?Sized>(
     for (index, group) in wrapped.groups().iter().enumerate() {
         let (result, share) = try_group(group, provider);
         if let Some(share) = share {
-            opened_by.extend(share.opened_by);
+            let room = NAMES.saturating_sub(opened_by.iter().map(String::len).sum());
+            opened_by.extend(share.opened_by.into_iter().filter(|name| name.len() <= room));
             shares.push((index + 1, share.bytes));
         }
         groups.push(result);
@@ -444,7 +407,9 @@ fn try_group<P: KeyProvider + ?Sized>(group: &[MasterKey], provider: &P) -> (Gro
         let outcome = provider.unwrap(key);
         let (shown, share) = match outcome {
             Ok(Some(mut share)) => {
-                share.opened_by = vec![format!("{} {}", key.kind(), key.id())];
+                let mut name = format!("{} {}", key.kind(), key.id());
+                name.shrink_to_fit();
+                share.opened_by = vec![name];
                 (KeyResult::Opened, Some(share))
             }
             Ok(None) => (KeyResult::NotHeld, None),

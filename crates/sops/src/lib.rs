@@ -47,8 +47,8 @@ pub use format::Format;
 pub use inspect::{Inspection, inspect};
 pub use keyring::{ImportError, KeyRing};
 pub use keys::{
-    DataKey, DataKeys, GroupResult, KeyError, KeyProvider, KeyResult, MasterKey, NoDataKey, Noting,
-    UnwrappedKeys, WrappedKey,
+    DataKey, DataKeys, GroupResult, KeyError, KeyProvider, KeyResult, MasterKey, NoDataKey, UnwrappedKeys,
+    WrappedKey,
 };
 pub use limits::Limits;
 pub use metadata::Metadata;

@@ -69,15 +69,15 @@ pub(super) fn push_change(runner: &Runner, place: &Place, ports: &Ports) -> Resu
     }
     // Options of `clone` stay in the clone's configuration. The password does not: its file is read when it is needed.
     let ca = format!("http.sslCAInfo={}", text(&place.git_ca())?);
-    // A person's `GIT_SSL_CAINFO` would count in that one's place; this one is looked in as well.
-    let beside = place.git_ca();
-    let beside = format!("http.sslCAPath={}", text(beside.parent().unwrap_or(&beside))?);
+    // A person's `GIT_SSL_CAINFO` counts in the place of that one. A folder with the CA is looked at in any case.
+    let ca_file = place.git_ca();
+    let ca_folder = format!("http.sslCAPath={}", text(ca_file.parent().unwrap_or(&ca_file))?);
     let password = text(&place.git_password_file()?)?.replace('\'', "'\\''");
     let helper =
         format!("credential.helper=!f() {{ echo username={USER}; echo password=$(cat '{password}'); }}; f");
     // An empty helper takes out those of the person, which would keep the demo's password.
     let only = "credential.helper=";
-    let options = [&ca, &beside, only, &helper, "http.proxy="].map(|option| ["--config", option]);
+    let options = [&ca, &ca_folder, only, &helper, "http.proxy="].map(|option| ["--config", option]);
     let source = format!("{}/webapp.git", url(ports));
     git(&[&["clone", "--quiet", "--branch", "main"], options.as_flattened(), &[&source, &dir]].concat())?;
     let dir = dir.as_str();

@@ -18,10 +18,10 @@ use roadstead_api::{KindId, Lookup, Reference};
 use roadstead_finish::{Finished, named};
 use roadstead_hub_plan::Denial;
 use roadstead_hub_store::BuiltGroup;
-use roadstead_kms::{AskedOnce, Keys, KnownKeys};
+use roadstead_kms::{AskedOnce, Keys, KnownKeys, MOST_NAMED};
 use roadstead_model::{ClusterUid, Decrypt, Digest, DispatchSpec, GivenKey, Group, Reason};
 use roadstead_places::Place;
-use roadstead_sops::{DataKey, DataKeys as _, MacPolicy, Noting, WrappedKey};
+use roadstead_sops::{DataKey, DataKeys as _, MacPolicy, WrappedKey};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -43,6 +43,9 @@ use crate::delivery::variables::Refused;
 const MAX_KEYS: usize = 2_000;
 /// Bytes of what they are wrapped as, as JSON. They are in memory for each pass that is made, and parsed for a few at once.
 pub(super) const MAX_WRAPPED_BYTES: usize = 2 << 20;
+
+/// Bytes of the name of a master key in a status.
+const MAX_NAME_BYTES: usize = 512;
 
 const NO_SECRET: &str = "spec.decryption.secretRef is not set, so there are no keys: have it name a Secret with *.agekey or *.asc entries";
 
@@ -123,6 +126,17 @@ struct UnwrappedAll {
     opened_by: BTreeSet<String>,
     /// Why the first that did not open did not.
     failed: Option<String>,
+}
+
+/// The master keys that a dispatch was decrypted with, by the hub or as its agent says. For people: so many at most, and each cut where it is long.
+pub(super) fn decrypted_with(spec: &DispatchSpec, result: &DispatchResult) -> Vec<String> {
+    let all: BTreeSet<&str> =
+        spec.decrypted_with.iter().chain(&result.decrypted_with).map(|name| shortened(name)).collect();
+    all.into_iter().take(MOST_NAMED).map(str::to_owned).collect()
+}
+
+fn shortened(name: &str) -> &str {
+    name.get(..name.floor_char_boundary(MAX_NAME_BYTES)).unwrap_or(name)
 }
 
 /// What of a group's objects is encrypted, as it is stored with the build; none where nothing is. What cannot be read of an object's
@@ -406,11 +420,10 @@ impl Delivery {
         let (by, known) = (holder.identity(), Arc::clone(&self.key_services.known));
         let until = Instant::now() + UNWRAPPING;
         let work = tokio::task::spawn_blocking(move || {
-            let keys = AskedOnce { keys: &keys, known: &known, by: &by, until };
-            let noting = Noting::new(&keys);
+            let keys = AskedOnce::new(&keys, &known, &by, until);
             let mut unwrapped = UnwrappedAll::default();
             for Wrapped { object, key } in wrapped {
-                match noting.data_key(&key) {
+                match keys.data_key(&key) {
                     Ok(found) => unwrapped.keys.push(given_key(Digest::from_bytes(key.digest()), &found)),
                     Err(error) => {
                         unwrapped.failed = Some(format!("decryption failed for '{object}': {error}"));
@@ -418,7 +431,7 @@ impl Delivery {
                     }
                 }
             }
-            UnwrappedAll { opened_by: noting.opened_by(), ..unwrapped }
+            UnwrappedAll { opened_by: keys.opened_by(), ..unwrapped }
         });
         work.await.map_err(|error| HubError::Internal(format!("the unwrapping of data keys failed: {error}")))
     }
@@ -451,12 +464,11 @@ pub(super) fn decrypt_children(children: Vec<Value>, keys: &ChildKeys) -> Result
         ChildKeys::Held { keys, known, by, lenient } => {
             let mac = if *lenient { MacPolicy::Warn } else { MacPolicy::Verify };
             let until = Instant::now() + UNWRAPPING;
-            let keys = AskedOnce { keys, known, by, until };
-            let noting = Noting::new(&keys);
-            let opened = roadstead_finish::decrypt(children, mac, &noting);
+            let keys = AskedOnce::new(keys, known, by, until);
+            let opened = roadstead_finish::decrypt(children, mac, &keys);
             let (children, warnings) = opened.map_err(|error| error.to_string())?;
             let warnings = warnings.iter().map(ToString::to_string).collect();
-            Ok(DecryptedChildren { children, warnings, decrypted_with: noting.opened_by() })
+            Ok(DecryptedChildren { children, warnings, decrypted_with: keys.opened_by() })
         }
         ChildKeys::Elsewhere(why) => match children.iter().find(|object| is_encrypted(object)) {
             Some(object) => Err(format!(

@@ -14,6 +14,7 @@ use roadstead_api::{AnyApplier, AnyApplierStatus, ApplierStatus, ConditionStatus
 use roadstead_finish::first_warnings;
 use roadstead_hub_plan::{AgentLink, Decision, Source, Target, Tended, Turns, decide};
 use roadstead_hub_store::{AttemptInputs, CachedBuild, Outcome, Stored, Tx};
+use roadstead_kms::MOST_NAMED;
 use roadstead_model::{
     AttemptKind, Capabilities, ChangeSet, ClusterUid, Digest, DispatchSpec, DriftMode, Queue, Reason,
     ResourceUid, StepKind, Topic,
@@ -354,7 +355,7 @@ impl Delivery {
         decrypted_with.extend(with);
         let dispatch = DispatchSpec {
             warnings: first_warnings(warnings),
-            decrypted_with: decrypted_with.into_iter().collect(),
+            decrypted_with: decrypted_with.into_iter().take(MOST_NAMED).collect(),
             ..dispatch
         };
         let applied = self.apply_children(seen, &target.revision, children).await?;

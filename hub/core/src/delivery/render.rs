@@ -39,8 +39,8 @@ pub(super) enum Rendering {
     Reads(Vec<ObjectRef>),
 }
 
-/// A render, and which objects of the hub it goes by: their keys, and which one each was. And which master keys of the hub's opened its
-/// inputs.
+/// A render, and which objects of the hub it goes by: their keys, and which one each was. And the hub's master keys that opened its inputs,
+/// by kind and name.
 pub(super) struct Rendered {
     pub(super) rendering: Rendering,
     pub(super) by: BTreeMap<String, String>,

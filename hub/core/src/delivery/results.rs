@@ -16,6 +16,7 @@ use roadstead_model::{
 use crate::clusters::Session;
 use crate::delivery::Delivery;
 use crate::delivery::children::{self, Awaited, Children};
+use crate::delivery::decryption::decrypted_with;
 use crate::delivery::drift;
 use crate::delivery::history;
 use crate::delivery::holds::Waits;
@@ -23,7 +24,7 @@ use crate::delivery::reconcile::{GRACE, set_ready, write_status};
 use crate::delivery::situation::is_held;
 use crate::delivery::traces::{self, Ended};
 use crate::delivery::unverified;
-use crate::delivery::variables::{decrypted_with, lookups};
+use crate::delivery::variables::lookups;
 use crate::objects::conditions::{self, READY};
 use crate::objects::events;
 use crate::{HubError, log};
@@ -58,7 +59,7 @@ pub struct DispatchResult {
     pub held: Vec<Held>,
     /// What somebody should look at though it did not fail.
     pub warnings: Vec<String>,
-    /// The master keys of the cluster's that it was decrypted with, by kind and name.
+    /// The cluster's master keys that it was decrypted with, by kind and name.
     pub decrypted_with: Vec<String>,
 }
 

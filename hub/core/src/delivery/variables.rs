@@ -23,7 +23,6 @@ use crate::HubError;
 use crate::delivery::Delivery;
 use crate::delivery::decryption::{ChildKeys, decrypt_children, is_by_account};
 use crate::delivery::render::{identity, passed_on};
-use crate::delivery::results::DispatchResult;
 use crate::delivery::seen::SeenApplier;
 
 /// Bytes of all variables of the hub that one dispatch has. They are in memory while a pass is made and while a dispatch is sent, so
@@ -31,9 +30,6 @@ use crate::delivery::seen::SeenApplier;
 const MAX_GIVEN_BYTES: usize = 256 << 10;
 /// What may come of an applier's objects that go to the hub. Two are finished at once (`Delivery::finishing`).
 const CHILDREN: Limits = Limits { bytes: 16 << 20, memory: 32 << 20, work: 20_000_000 };
-
-/// Master keys that a status names.
-const MAX_DECRYPTED_WITH: usize = 20;
 
 /// Why variables cannot be had, for the applier's condition.
 pub(super) type Refused = (Reason, String);
@@ -257,12 +253,6 @@ pub(super) fn lookups(spec: &DispatchSpec, found: &[FoundVariables]) -> Vec<Look
     // Groups of one applier have the same ones.
     all.dedup();
     all
-}
-
-/// The master keys that a dispatch was decrypted with, by the hub or as its agent says.
-pub(super) fn decrypted_with(spec: &DispatchSpec, result: &DispatchResult) -> Vec<String> {
-    let all: BTreeSet<&String> = spec.decrypted_with.iter().chain(&result.decrypted_with).collect();
-    all.into_iter().take(MAX_DECRYPTED_WITH).cloned().collect()
 }
 
 fn kind_of(kind: VariablesKind) -> KindId {

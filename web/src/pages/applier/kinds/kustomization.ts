@@ -21,7 +21,7 @@ type Kustomization = KubeObject<
   { lookups?: LookedUp[]; decryptedWith?: string[] }
 >;
 
-/** Whose keys it was decrypted with, where they are, and which of them it was; nothing where it asks for no decryption. */
+/** Whose keys it was decrypted with, where they are, and which of them opened something; nothing where it asks for no decryption. */
 function decryption({ spec, status }: Kustomization): Fact[] {
   if (!spec?.decryption) return [];
   const { secretRef, serviceAccountName: account } = spec.decryption;
