@@ -249,7 +249,8 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Agen
         looking.abort();
         link.runner.stop(PATIENCE).await;
         keeping.abort();
-        if tokio::time::timeout(PATIENCE, keep.finish()).await.is_err() {
+        let kept = async { tokio::join!(keep.finish(), keep.keep_corrections_now(link.runner.outbox())) };
+        if tokio::time::timeout(PATIENCE, kept).await.is_err() {
             tracing::warn!("what was applied last could not be kept in the cluster");
         }
         renewing.abort();
@@ -268,8 +269,10 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Agen
 
 /// Goes on with what was kept by the agent before this one, and keeps what is applied from now on.
 async fn go_on(runner: Runner<Guarded>, keep: Arc<Keep>) {
-    runner.resume(keep.read().await);
-    tokio::join!(keep.write(), runner.go_on_without_hub());
+    let records = keep.read().await;
+    keep.resume_corrections(runner.outbox());
+    runner.resume(records);
+    tokio::join!(keep.write(), runner.go_on_without_hub(), keep.keep_corrections(runner.outbox()));
 }
 
 /// Says at start where the policy stands; a malformed one is said again by whatever it refuses.

@@ -5,6 +5,7 @@
 //! message at a time; what must not be lost (intents, ends) stays until the hub confirmed it, and is taken again by the
 //! next session.
 
+mod corrections;
 mod relayed;
 mod reports;
 
@@ -16,16 +17,17 @@ use roadstead_model::{ApplierUid, Digest, DispatchKey, ObjectRef, ObjectResult, 
 use roadstead_proto::limits::MAX_TENDED;
 use roadstead_proto::v1::Refused;
 use roadstead_proto::{
-    Backlog, Corrected, Correction, DriftReport, Finished, HealthReport, InventoryAck, InventoryIntent,
-    ObjectHealth, Progress, Started, Tended,
+    Backlog, Correction, DriftReport, Finished, HealthReport, InventoryAck, InventoryIntent, ObjectHealth,
+    Progress, Started, Tended,
 };
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use crate::metrics::Meters;
-use crate::tend;
+use corrections::Corrections;
 use reports::Reports;
 
+pub(crate) use corrections::Version;
 pub(crate) use relayed::Relayed;
 
 /// The least time between two messages of progress.
@@ -36,12 +38,6 @@ const BACKLOG_EVERY: Duration = Duration::from_millis(250);
 
 /// How many refusals may wait; a hub that causes more of them is not worth listening to.
 const MAX_REFUSALS: usize = 256;
-
-/// How many corrected objects may wait to be told: some kilobytes each, with the fields that are named.
-const MAX_CORRECTED_OBJECTS: usize = 2_000;
-
-/// How many bytes corrections take that wait to be told.
-const MAX_CORRECTED_BYTES: usize = 4 * 1024 * 1024;
 
 /// What the hub said to an intent.
 pub type IntentAnswer = Result<InventoryAck, String>;
@@ -99,11 +95,7 @@ struct State {
     backlog: BTreeMap<ApplierUid, Standing>,
     backlog_sent: Option<Instant>,
     finished: BTreeMap<ApplierUid, (Finished, Sent)>,
-    /// By the number by which each is confirmed, which counts up.
-    corrections: BTreeMap<u64, PendingCorrection>,
-    /// The objects in them.
-    corrected: usize,
-    next_correction: u64,
+    corrections: Corrections,
     /// What is tended, and what of that the hub was told in this session.
     tended: BTreeSet<ApplierUid>,
     tended_told: BTreeSet<ApplierUid>,
@@ -111,24 +103,6 @@ struct State {
     drifts: Reports<DriftReport>,
     /// Dispatches whose keys are others since, until the next dispatch of each applier.
     keys_changed: BTreeMap<ApplierUid, (DispatchKey, Sent)>,
-    /// About how many bytes the corrections take.
-    corrected_bytes: usize,
-}
-
-#[derive(Debug)]
-struct PendingCorrection {
-    correction: Correction,
-    began: Instant,
-    sent: Sent,
-}
-
-impl State {
-    fn forget_correction(&mut self, number: u64) {
-        if let Some(pending) = self.corrections.remove(&number) {
-            self.corrected -= pending.correction.objects.len();
-            self.corrected_bytes -= bytes_of(&pending.correction);
-        }
-    }
 }
 
 /// A dispatch that waits, or has waited.
@@ -226,7 +200,7 @@ impl Outbox {
             state.intents.values_mut().for_each(|pending| pending.sent = false);
             state.backlog.values_mut().for_each(|standing| standing.sent = false);
             state.finished.values_mut().for_each(|(_, sent)| *sent = false);
-            state.corrections.values_mut().for_each(|pending| pending.sent = false);
+            state.corrections.begin_session();
             state.tended_told.clear();
             state.reports.begin_session();
             state.drifts.begin_session();
@@ -354,27 +328,29 @@ impl Outbox {
     /// What others had changed was corrected, from `began` on. Of very many that wait for a hub, the oldest are forgotten.
     pub fn correct(&self, correction: Correction, began: Instant) {
         self.meters.corrected();
-        let forgotten = self.change(|state| {
-            state.corrected += correction.objects.len();
-            state.corrected_bytes += bytes_of(&correction);
-            let number = state.next_correction;
-            state.next_correction += 1;
-            state.corrections.insert(number, PendingCorrection { correction, began, sent: false });
-            let mut forgotten = 0;
-            while (state.corrected > MAX_CORRECTED_OBJECTS || state.corrected_bytes > MAX_CORRECTED_BYTES)
-                && let Some(oldest) = state.corrections.keys().next().copied()
-            {
-                state.forget_correction(oldest);
-                forgotten += 1;
-            }
-            forgotten
-        });
+        let forgotten = self.change(|state| state.corrections.add(correction, began));
         if forgotten > 0 {
             tracing::warn!(
                 forgotten,
                 "the hub will not be told of some corrections: too many wait to be told"
             );
         }
+    }
+
+    /// Goes on with corrections that the process before this one could not tell.
+    pub(crate) fn resume_corrections(&self, corrections: Vec<Correction>) {
+        self.change(|state| state.corrections.resume(corrections, Instant::now()));
+    }
+
+    /// Which corrections wait to be told (none where none does), and whether a hub listens.
+    pub(crate) fn corrections_waiting(&self) -> (Option<Version>, bool) {
+        let state = self.state();
+        (state.corrections.version(), state.is_live)
+    }
+
+    /// The corrections that wait to be told.
+    pub(crate) fn corrections(&self) -> Vec<Correction> {
+        self.state().corrections.all(Instant::now())
     }
 
     /// These are tended, and no others.
@@ -414,7 +390,7 @@ impl Outbox {
 
     /// The hub has taken in what was corrected.
     pub fn confirm_correction(&self, number: u64) {
-        self.state().forget_correction(number);
+        self.state().corrections.forget(number);
     }
 
     /// The dispatches whose end the hub has not confirmed.
@@ -430,7 +406,7 @@ impl Outbox {
         state.refusals.is_empty()
             && state.progress.is_empty()
             && state.finished.values().all(|(_, sent)| *sent)
-            && state.corrections.values().all(|pending| pending.sent)
+            && state.corrections.are_sent()
             && self.relayed.is_drained()
     }
 
@@ -467,13 +443,8 @@ impl Outbox {
         }
         let State { corrections, reports, drifts, finished, keys_changed, .. } = &mut *state;
         // The hub takes what comes after a dispatch for what it is once it knows how that ended.
-        let is_next = |pending: &PendingCorrection| {
-            !pending.sent && !finished.contains_key(&pending.correction.key.applier)
-        };
-        if let Some((number, pending)) = corrections.iter_mut().find(|(_, pending)| is_next(pending)) {
-            pending.sent = true;
-            let ago = now.saturating_duration_since(pending.began);
-            return message(Outgoing::Correction(*number, Correction { ago, ..pending.correction.clone() }));
+        if let Some((number, told)) = corrections.next(now, |applier| !finished.contains_key(&applier)) {
+            return message(Outgoing::Correction(number, told));
         }
         if let Some((number, report)) = reports.next(|applier| !finished.contains_key(&applier)) {
             return message(Outgoing::Health(number, report));
@@ -494,12 +465,6 @@ impl Outbox {
         }
         next_progress(&mut state, now)
     }
-}
-
-/// About how many bytes a correction takes in memory.
-fn bytes_of(correction: &Correction) -> usize {
-    let object = |object: &Corrected| tend::bytes_of(&object.fields) + 512;
-    correction.objects.iter().map(object).sum()
 }
 
 /// What the hub was not told of what is tended. It counts as told from then on: where the session ends before it arrives, the next one

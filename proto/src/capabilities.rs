@@ -208,7 +208,8 @@ mod tests {
             added: &[("corrected", Since::First), ("watched", Since::First)],
         },
         Entry { name: "Unwatched", fields: 3, added: &[] },
-        Entry { name: "Correction", fields: 4, added: &[] },
+        // A hub that does not know how many are not told shows those that are; the rest is in the agent's log.
+        Entry { name: "Correction", fields: 5, added: &[("forgotten", Since::First)] },
         // A hub that does not know the values is told the fields.
         Entry { name: "CorrectedObject", fields: 5, added: &[("drift", Since::First)] },
         Entry { name: "FieldDrift", fields: 4, added: &[] },

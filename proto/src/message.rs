@@ -98,7 +98,7 @@ pub struct Finished {
     pub held: Vec<Held>,
     /// What somebody should look at though it did not fail.
     pub warnings: Vec<String>,
-    /// The master keys of the cluster's that it was decrypted with, by kind and name.
+    /// The cluster's master keys that it was decrypted with, by kind and name.
     pub decrypted_with: Vec<String>,
 }
 
@@ -126,6 +126,8 @@ pub struct Correction {
     pub took: Duration,
     /// What was corrected.
     pub objects: Vec<Corrected>,
+    /// How many corrections before it, of any applier, are not told: too many waited.
+    pub forgotten: u64,
 }
 
 /// An object that was corrected.

@@ -7,6 +7,7 @@
 
 mod record;
 mod slots;
+mod unsent;
 mod withdrawn;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -28,6 +29,7 @@ use crate::tend::Watched;
 use crate::until::until;
 pub(crate) use record::{Content, Packed, Record, Values, may_be_kept};
 use slots::{Changes, PartKey, SLOTS, Slots};
+use unsent::Unsent;
 use withdrawn::Withdrawn;
 
 /// The Secrets' names begin so; a number follows.
@@ -92,6 +94,8 @@ struct State {
     in_flight: BTreeSet<ApplierUid>,
     /// When what is pending is written, where nobody waits for it.
     due: Option<Instant>,
+    /// Corrections that the hub was not told of.
+    unsent: Unsent,
     /// The apiserver does not let this agent keep anything.
     is_off: bool,
 }
@@ -291,6 +295,10 @@ impl Keep {
                 }
             };
             for (key, value) in found {
+                if slot == withdrawn::SLOT && key == unsent::ENTRY {
+                    self.state().unsent.found = value.0;
+                    continue;
+                }
                 let Some(key) = PartKey::parse(&key) else { continue };
                 if slot == withdrawn::SLOT && self.state().withdrawn.found(key, &value.0) {
                     continue;

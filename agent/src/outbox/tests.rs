@@ -165,7 +165,7 @@ fn correction(objects: usize) -> Correction {
         fields: vec![],
     };
     let objects = (0..objects).map(corrected).collect();
-    Correction { key: key(1), ago: Duration::ZERO, took: Duration::ZERO, objects }
+    Correction { key: key(1), ago: Duration::ZERO, took: Duration::ZERO, objects, forgotten: 0 }
 }
 
 #[test]

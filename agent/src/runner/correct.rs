@@ -88,6 +88,7 @@ impl<C: Cluster> Work<'_, C> {
             ago: Duration::ZERO,
             took,
             objects: objects.to_vec(),
+            forgotten: 0,
         };
         let corrections = objects.chunks(MAX_CORRECTED).map(of).collect();
         let came = CorrectionOutcome {

@@ -51,14 +51,14 @@ pub(crate) fn finished(finished: Finished) -> DispatchResult {
 
 /// What an agent corrected by itself.
 pub(crate) fn correction(correction: Correction) -> AgentCorrection {
-    let Correction { key, ago, took, objects } = correction;
+    let Correction { key, ago, took, objects, forgotten } = correction;
     let object = |corrected| {
         let Corrected { object, action, managers, fields } = corrected;
         CorrectedObject { object, action, managers, fields }
     };
     // Longer ago than any agent runs without its hub: what it says of time is not believed beyond that.
     let ago = ago.min(MAX_AGO);
-    AgentCorrection { key, ago, took, objects: objects.into_iter().map(object).collect() }
+    AgentCorrection { key, ago, took, objects: objects.into_iter().map(object).collect(), forgotten }
 }
 
 /// What an agent does not do.

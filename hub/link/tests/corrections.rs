@@ -3,6 +3,8 @@
 #[expect(dead_code, reason = "other tests use the rest")]
 mod support;
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result};
 use roadstead_hub_store::{AttemptInputs, FleetAttempt, TendedState};
 use roadstead_model::{AttemptFilter, ChangeSet, ClusterUid, Digest, DispatchKey};
@@ -40,6 +42,11 @@ async fn applied(site: &Site, cluster: ClusterUid, name: &str, session: &mut Ses
 }
 
 fn correction(key: &DispatchKey, names: &[&str]) -> Said {
+    corrected(key, names, Duration::from_secs(1), 0)
+}
+
+/// What was corrected so long ago; so many before it are not told.
+fn corrected(key: &DispatchKey, names: &[&str], ago: Duration, forgotten: u64) -> Said {
     let object = |name: &&str| v1::CorrectedObject {
         object: Some(config_map(name)),
         action: v1::Action::Configured.into(),
@@ -49,9 +56,10 @@ fn correction(key: &DispatchKey, names: &[&str]) -> Said {
     };
     Said::Correction(v1::Correction {
         key: Some(key.clone().into()),
-        ago_millis: 1_000,
+        ago_millis: u64::try_from(ago.as_millis()).unwrap_or(u64::MAX),
         micros: 5_000,
         objects: names.iter().map(object).collect(),
+        forgotten,
     })
 }
 
@@ -103,6 +111,29 @@ async fn a_correction_is_recorded_of_what_is_owned_and_was_applied_last() -> Res
     let after = drift(&site).await?;
     assert_eq!(after.len(), 1, "{after:#?}");
     assert_eq!(after[0].change_set.len(), 2, "{after:#?}");
+    Ok(())
+}
+
+/// What happened while the hub was away stands in the history one by one, though all of it is told at the same moment.
+#[tokio::test]
+async fn what_is_told_late_is_recorded_as_of_when_it_happened() -> Result<()> {
+    let site = Site::new().await?;
+    let agent = site.joined("a").await?;
+    let mut session = site.session(&agent).await?;
+    let key = applied(&site, agent.cluster, "web", &mut session).await?;
+    for (name, minutes, forgotten) in [("one", 60, 7), ("two", 30, 0)] {
+        session.send(corrected(&key, &[name], Duration::from_secs(60 * minutes), forgotten)).await?;
+        session.handled().await?;
+    }
+    let recorded = drift(&site).await?;
+    let [later, earlier] = recorded.as_slice() else { anyhow::bail!("{recorded:#?}") };
+    let begins =
+        |attempt: &FleetAttempt, text: &str| assert!(attempt.message.starts_with(text), "{attempt:#?}");
+    begins(later, "Corrected ConfigMap/default/two: ");
+    begins(earlier, "Corrected ConfigMap/default/one: ");
+    assert!(earlier.message.ends_with(
+        "; 7 earlier corrections in the cluster are not recorded: too many waited while the hub was away"
+    ));
     Ok(())
 }
 
@@ -173,7 +204,7 @@ async fn what_an_agent_tends_holds_for_its_session_and_its_cluster() -> Result<(
     let deadline = Instant::now() + PATIENCE;
     while !matches!(state().await?, Some((_, TendedState::UntilSessionEnded(_)))) {
         assert!(Instant::now() < deadline, "it ended with the session: {:?}", state().await?);
-        sleep(std::time::Duration::from_millis(20)).await;
+        sleep(Duration::from_millis(20)).await;
     }
     // The agent says it again; a text that is not a uid is refused.
     let mut session = site.session(&agent).await?;

@@ -26,10 +26,10 @@ pub struct RecordedCorrection<'a> {
     pub message: &'a str,
     /// How long it took.
     pub timings: &'a [StepTiming],
-    /// When it began, and when it was told.
+    /// When it began, which may be long before it is told.
     pub began: Timestamp,
-    /// See [`Self::began`].
-    pub told: Timestamp,
+    /// When it ended.
+    pub ended: Timestamp,
 }
 
 impl Tx {
@@ -42,14 +42,14 @@ impl Tx {
         &mut self,
         correction: &RecordedCorrection<'_>,
     ) -> Result<Option<Attempt>, StoreError> {
-        let RecordedCorrection { key, cluster, changes, message, timings, began, told } = correction;
+        let RecordedCorrection { key, cluster, changes, message, timings, began, ended } = correction;
         let attempt: Option<i64> = sqlx::query_scalar(
             "WITH last AS (SELECT * FROM reconciliation WHERE applier = $1 ORDER BY attempt DESC LIMIT 1),
                   fits AS (SELECT * FROM last
                            WHERE cluster_uid = $2 AND reason = $3 AND NOT deletes AND NOT reads
                                  AND (attempt = $4 OR dispatch_digest = $5)),
                   added AS (UPDATE reconciliation r
-                            SET change_set = coalesce(r.change_set, '[]') || $6, message = $7, finished_at = $9
+                            SET change_set = coalesce(r.change_set, '[]') || $6, message = $7, finished_at = greatest(r.finished_at, $9)
                             FROM fits
                             WHERE r.applier = fits.applier AND r.attempt = fits.attempt AND r.corrects
                                   AND r.finished_at > $8::timestamptz - interval '10 seconds'
@@ -74,7 +74,7 @@ impl Tx {
         .bind(Json(changes))
         .bind(message)
         .bind(to_sql(*began))
-        .bind(to_sql(*told))
+        .bind(to_sql(*ended))
         .bind(Json(timings))
         .bind(MAX_CHANGES)
         .bind(Trigger::Drift.as_str())

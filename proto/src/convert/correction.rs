@@ -14,12 +14,13 @@ use crate::v1;
 
 impl From<Correction> for v1::Correction {
     fn from(correction: Correction) -> Self {
-        let Correction { key, ago, took, objects } = correction;
+        let Correction { key, ago, took, objects, forgotten } = correction;
         Self {
             key: Some(key.into()),
             ago_millis: u64::try_from(ago.as_millis()).unwrap_or(u64::MAX),
             micros: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
             objects: messages(objects),
+            forgotten,
         }
     }
 }
@@ -33,6 +34,7 @@ impl TryFrom<v1::Correction> for Correction {
             ago: Duration::from_millis(correction.ago_millis),
             took: Duration::from_micros(correction.micros),
             objects: list("objects", correction.objects, MAX_CORRECTED)?,
+            forgotten: correction.forgotten,
         })
     }
 }

@@ -717,7 +717,7 @@ pub struct Finished {
     /// what somebody should look at though it did not fail; each fit for an Event
     #[prost(string, repeated, tag = "9")]
     pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// master keys of the cluster's, by kind and name ("age age1…"), that it was decrypted with
+    /// the cluster's master keys that it was decrypted with, by kind and name ("age age1…")
     #[prost(string, repeated, tag = "10")]
     pub decrypted_with: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
@@ -776,6 +776,9 @@ pub struct Correction {
     pub micros: u64,
     #[prost(message, repeated, tag = "4")]
     pub objects: ::prost::alloc::vec::Vec<CorrectedObject>,
+    /// corrections before it, of any applier, that are not told, since too many waited
+    #[prost(uint64, tag = "5")]
+    pub forgotten: u64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CorrectedObject {

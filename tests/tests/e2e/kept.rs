@@ -43,7 +43,10 @@ pub(crate) async fn uid(fleet: &Fleet, kustomization: &str) -> Result<String> {
     object["metadata"]["uid"].as_str().map(str::to_owned).context("a uid")
 }
 
-/// Waits until the agent keeps this attempt of a Kustomization, or nothing of it.
+/// The key of what was corrected and the hub does not know yet.
+const CORRECTIONS: &str = "corrections";
+
+/// Waits until the agent keeps something of a Kustomization, or of a key that begins so, or nothing of it.
 async fn keeps(fleet: &Fleet, uid: &str, is_kept: bool) -> Result<()> {
     eventually(&format!("{uid} is kept: {is_kept}"), PATIENCE, || async {
         let keys: Vec<String> = kept(fleet).await?.into_iter().map(|(key, _)| key).collect();
@@ -107,6 +110,16 @@ async fn an_agent_that_is_started_again_without_its_hub_goes_on() -> Result<()> 
     fleet.cluster.has_word(&ns, "map", Some("git")).await?;
     ensure!(fleet.cluster.word(&ns, "rests").await?.as_deref() == Some("by hand"), "it rests");
 
+    // What it corrected is known to the next one, too.
+    eventually("both corrections are kept", PATIENCE, || async {
+        let text = kept_of(&fleet, CORRECTIONS).await?;
+        ensure!(text.contains("\"big\"") && text.contains("/data/word"), "{text}");
+        Ok(())
+    })
+    .await?;
+    fleet.agent.kill9().await?;
+    fleet.agent.restart()?;
+
     // The hub hears of it when it is back.
     fleet.hub = HubProcess::start(&fleet.setup).await?;
     eventually("the corrections are told", PATIENCE, || async {
@@ -119,9 +132,12 @@ async fn an_agent_that_is_started_again_without_its_hub_goes_on() -> Result<()> 
             .filter_map(|item| item["message"].as_str())
             .collect();
         ensure!(messages.iter().any(|message| message.contains("/data/word")), "{messages:?}");
+        // At the same moment, so it may stand in the same attempt.
+        ensure!(drift.to_string().contains(r#""name":"big""#), "{drift}");
         Ok(())
     })
     .await?;
+    keeps(&fleet, CORRECTIONS, false).await?;
     fleet.ready("kustomization/app").await?;
 
     // What goes is not kept.

@@ -29,6 +29,8 @@ pub struct AgentCorrection {
     pub took: Duration,
     /// What was corrected.
     pub objects: Vec<CorrectedObject>,
+    /// How many corrections before it, of any applier of the cluster, are not told.
+    pub forgotten: u64,
 }
 
 /// An object that was corrected.
@@ -52,7 +54,7 @@ impl Delivery {
     /// `Conflict` where this is not the cluster's session any more; else where the database fails. It is to be told again then.
     pub async fn corrected(&self, session: &Session, correction: &AgentCorrection) -> Result<(), HubError> {
         self.sessions.must_be_current(session).await?;
-        let AgentCorrection { key, ago, took, objects } = correction;
+        let AgentCorrection { key, ago, took, objects, forgotten } = correction;
         let now = self.clock.now();
         let owned: BTreeSet<ObjectRef> =
             self.store.inventory(session.cluster, key.applier).await?.into_iter().collect();
@@ -65,8 +67,9 @@ impl Delivery {
         if changes.is_empty() {
             return Ok(());
         }
-        let message = conditions::shortened(&told(&objects));
+        let message = conditions::shortened(&format!("{}{}", told(&objects), not_told(*forgotten)));
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let (began, ended) = (now - *ago, now - ago.saturating_sub(*took));
         let timings = [StepTiming { step: None, label: None, stage: Stage::Apply, micros }];
         let mut tx = self.store.begin().await?;
         let Some(stored) = tx.get_by_uid(key.applier.into()).await? else { return Ok(()) };
@@ -77,8 +80,8 @@ impl Delivery {
                 changes: &changes,
                 message: &message,
                 timings: &timings,
-                began: now - *ago,
-                told: now,
+                began,
+                ended,
             })
             .await?;
         // Each once, whatever the agent says.
@@ -90,7 +93,7 @@ impl Delivery {
             })
             .collect();
         let corrected: Vec<CorrectedDrift<'_>> = corrected.into_values().collect();
-        tx.note_corrected(key.applier, session.cluster, &corrected, now - *ago, now).await?;
+        tx.note_corrected(key.applier, session.cluster, &corrected, began, now).await?;
         events::on_changes(&mut tx, &stored, &changes, now).await?;
         tx.commit().await?;
         tracing::info!(
@@ -144,6 +147,18 @@ impl Delivery {
             tx.commit().await?;
         }
         Ok(())
+    }
+}
+
+/// What a message says of corrections that are not known; nothing where all are.
+fn not_told(forgotten: u64) -> String {
+    match forgotten {
+        0 => String::new(),
+        1 => "; 1 earlier correction in the cluster is not recorded: too many waited while the hub was away"
+            .to_owned(),
+        _ => format!(
+            "; {forgotten} earlier corrections in the cluster are not recorded: too many waited while the hub was away"
+        ),
     }
 }
 
