@@ -257,9 +257,11 @@ async fn servers_that_hang_or_lie_are_named_and_delay_nobody() -> Result<()> {
         let message = fleet.fails(&format!("gitrepository/{name}"), "GitOperationFailed", &parts).await?;
         eprintln!("{name}: {message}");
     }
-    // Nothing of it is left behind: once its server behaves, each is fetched.
-    for (_, server, _) in &servers {
+    // Nothing of it is left behind: once its server behaves, each is fetched, in the time that a slow machine needs.
+    for (name, server, _) in &servers {
         server.fault(Fault::None);
+        let secret = format!("secretRef: {{name: {name}}}\n  timeout: 1m");
+        fleet.apply(&git_repository(name, &server.url("app.git"), &secret)).await?;
     }
     for (name, ..) in &servers {
         fleet.fetch(name).await?;
