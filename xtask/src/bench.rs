@@ -14,7 +14,7 @@ use crate::stand::{Purpose, sweep, with_servers};
 use crate::web;
 
 /// Its parts, which `tests/src/bin/bench` names alike.
-pub(crate) const PARTS: [&str; 12] = [
+pub(crate) const PARTS: [&str; 13] = [
     "api",
     "rights",
     "fleet",
@@ -26,6 +26,7 @@ pub(crate) const PARTS: [&str; 12] = [
     "pipeline",
     "requests",
     "secrets",
+    "telemetry",
     "dashboard",
 ];
 

@@ -16,6 +16,7 @@ mod pipeline;
 mod requests;
 mod rights;
 mod secrets;
+mod telemetry;
 mod watchers;
 
 use std::time::Duration;
@@ -33,6 +34,7 @@ use fleet::sources::Amount;
 use memory::Processes;
 use rights::People;
 use secrets::Files;
+use telemetry::Rounds;
 
 /// How each server is loaded. `ROADSTEAD_BENCH_QUICK` shrinks it, to try the program itself.
 #[derive(Debug, Clone, Copy)]
@@ -66,6 +68,8 @@ pub(crate) struct Plan {
     pub(crate) people: People,
     /// Files that are decrypted.
     pub(crate) secrets: Files,
+    /// What is reconciled with and without traces.
+    pub(crate) telemetry: Rounds,
 }
 
 impl Plan {
@@ -97,6 +101,7 @@ impl Plan {
                 edits: 20,
                 people: People { people: 40, bindings: 100, taken: 5 },
                 secrets: Files { files: 20, starts: 5 },
+                telemetry: Rounds { kustomizations: 10, rounds: 2, scrapes: 5 },
             };
         }
         let time = Duration::from_secs(15);
@@ -126,6 +131,7 @@ impl Plan {
             edits: 100,
             people: People { people: 1_000, bindings: 500, taken: 50 },
             secrets: Files { files: 500, starts: 100 },
+            telemetry: Rounds { kustomizations: 100, rounds: 18, scrapes: 100 },
         }
     }
 }
@@ -196,6 +202,10 @@ async fn measure_parts(report: &mut Report, plan: &Plan, only: &str) -> Result<u
     if is_wanted("secrets", false) {
         eprintln!("secrets: {:?}", plan.secrets);
         secrets::measure(report, plan.secrets).await?;
+    }
+    if is_wanted("telemetry", false) {
+        eprintln!("traces and metrics: {:?}", plan.telemetry);
+        telemetry::measure(report, plan.telemetry).await?;
     }
     // An hour long, so only where it is asked for.
     if is_wanted("dashboard", true) {

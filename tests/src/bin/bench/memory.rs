@@ -117,10 +117,21 @@ fn seconds(pid: u32) -> Result<f64> {
     Ok(ticks / rustix::param::clock_ticks_per_second() as f64)
 }
 
+/// The same of a process and of its children that run.
+pub(crate) fn seconds_with_children(pid: u32) -> Result<f64> {
+    let of_children: f64 = children(pid)?.into_iter().filter_map(|child| seconds(child).ok()).sum();
+    Ok(seconds(pid)? + of_children)
+}
+
+/// Each thread has those that it began.
 fn children(parent: u32) -> Result<Vec<u32>> {
-    let path = format!("/proc/{parent}/task/{parent}/children");
-    let text = std::fs::read_to_string(path).context("list a process's children")?;
-    Ok(text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect())
+    let mut children = Vec::new();
+    for thread in std::fs::read_dir(format!("/proc/{parent}/task")).context("list a process's threads")? {
+        // A thread that has just ended has handed its children on.
+        let text = std::fs::read_to_string(thread?.path().join("children")).unwrap_or_default();
+        children.extend(text.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+    }
+    Ok(children)
 }
 
 /// A size out of a file in /proc, in MiB.
