@@ -2,11 +2,25 @@
 
 use std::io::{self, Write as _};
 
+use anyhow::{Context as _, Result};
+use serde::Serialize;
+
 /// How objects are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
     Yaml,
     Json,
+}
+
+impl Format {
+    /// A value as a document of this format, with a line break at its end.
+    pub(crate) fn text(self, value: &impl Serialize) -> Result<String> {
+        let text = match self {
+            Self::Json => serde_json::to_string_pretty(value).context("write JSON")?,
+            Self::Yaml => serde_saphyr::to_string(value).context("write YAML")?,
+        };
+        Ok(format!("{}\n", text.trim_end()))
+    }
 }
 
 /// Writes to standard output.

@@ -109,6 +109,16 @@ fn a_check_finds_what_is_open_or_broken() {
     ] {
         assert!(report.contains(line), "{line}\n{report}");
     }
+    // The same for programs.
+    let json = roadstead(&["secrets", "check", "-o", "json", "."], dir.path());
+    assert_eq!(json.status.code(), Some(1));
+    let found: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!((&found["problems"], &found["encrypted"]), (&5.into(), &2.into()), "{found:#}");
+    let open = serde_json::json!({ "level": "problem", "path": "apps/open.yaml",
+        "message": "Secret \"open\" is in plain text: encrypt it with sops" });
+    assert!(found["findings"].as_array().unwrap().contains(&open), "{found:#}");
+    let yaml = roadstead(&["secrets", "check", "--output=yaml", "."], dir.path());
+    assert!(text(&yaml.stdout).contains("path: apps/open.yaml"), "{}", text(&yaml.stdout));
     assert!(
         text(&output.stderr).contains("5 problems") && !report.contains("canary"),
         "{}",

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use roadstead_sops::{Error, Format, GroupResult, Inspection, KeyResult, KeyRing, Limits, inspect};
+use serde::Serialize;
 
 use super::keys::{Keys, OpenKeys};
 use crate::output;
@@ -24,6 +25,7 @@ use crate::output;
 /// Examples:
 ///   roadstead secrets check .
 ///   roadstead secrets check --key keys/prod.agekey --key sops.asc clusters/prod
+///   roadstead secrets check -o json . | jq '.findings[] | select(.level == "problem")'
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Check {
@@ -31,35 +33,82 @@ pub(crate) struct Check {
     #[arg(default_value = ".", value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     dir: PathBuf,
 
+    /// The output format (a line for each finding where it is left out)
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    output: Option<output::Format>,
+
     #[command(flatten)]
     keys: Keys,
 }
 
-/// What is printed, line by line.
-#[derive(Default)]
+/// What was found.
+#[derive(Default, Serialize)]
 struct Report {
-    text: String,
+    findings: Vec<Finding>,
+    /// Encrypted files.
     encrypted: usize,
+    /// Those of them that the given keys opened.
     opened: usize,
     problems: usize,
 }
 
+#[derive(Serialize)]
+struct Finding {
+    level: Level,
+    path: String,
+    message: String,
+}
+
+#[derive(Clone, Copy, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Level {
+    Ok,
+    Note,
+    Problem,
+}
+
+impl Level {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Note => "note",
+            Self::Problem => "problem",
+        }
+    }
+}
+
 impl Report {
     fn fine(&mut self, path: &str, what: &str) {
-        self.line("ok", path, what);
+        self.add(Level::Ok, path, what);
     }
 
     fn note(&mut self, path: &str, what: &str) {
-        self.line("note", path, what);
+        self.add(Level::Note, path, what);
     }
 
     fn problem(&mut self, path: &str, what: &str) {
         self.problems += 1;
-        self.line("problem", path, what);
+        self.add(Level::Problem, path, what);
     }
 
-    fn line(&mut self, level: &str, path: &str, what: &str) {
-        self.text.push_str(&format!("{level}: {}: {what}\n", path.escape_debug()));
+    fn add(&mut self, level: Level, path: &str, what: &str) {
+        self.findings.push(Finding { level, path: path.to_owned(), message: what.to_owned() });
+    }
+
+    fn text(&self, format: Option<output::Format>) -> Result<String> {
+        match format {
+            Some(format) => format.text(self),
+            None => Ok(self.lines()),
+        }
+    }
+
+    fn lines(&self) -> String {
+        let line = |found: &Finding| {
+            let Finding { level, path, message } = found;
+            // A path is untrusted: a terminal does what control characters say.
+            format!("{}: {}: {message}\n", level.name(), path.escape_debug())
+        };
+        self.findings.iter().map(line).collect()
     }
 }
 
@@ -81,7 +130,7 @@ impl Check {
             check_file(path, &bytes, &limits, with_keys.then_some(&keys), &mut report);
         }
         rules::check(&self.dir, &listed.files, &mut report);
-        output::print(report.text.as_bytes())?;
+        output::print(report.text(self.output)?.as_bytes())?;
         let Report { encrypted, opened, problems, .. } = report;
         let opened = if with_keys {
             format!("{encrypted} encrypted files, {opened} of them opened")
@@ -91,7 +140,10 @@ impl Check {
         if problems > 0 {
             bail!("{opened}, {problems} problems");
         }
-        Ok(output::print(format!("{opened}, no problems\n").as_bytes())?)
+        if self.output.is_none() {
+            output::print(format!("{opened}, no problems\n").as_bytes())?;
+        }
+        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use roadstead_sources::Fetched;
 use serde::Serialize;
 
@@ -43,14 +43,7 @@ impl Told {
     }
 
     pub(super) fn text(&self, format: Option<Format>) -> Result<String> {
-        Ok(match format {
-            Some(Format::Json) => serde_json::to_string_pretty(self).context("write JSON")? + "\n",
-            Some(Format::Yaml) => {
-                let text = serde_saphyr::to_string(self).context("write YAML")?;
-                format!("{}\n", text.trim_end())
-            }
-            None => self.plain(),
-        })
+        format.map_or_else(|| Ok(self.plain()), |format| format.text(self))
     }
 
     fn plain(&self) -> String {
