@@ -166,8 +166,11 @@ impl Tx {
         .await
         .map_err(StoreError::query(what))?;
         sqlx::query(
+            // What others tell of at this moment is not old, and those who wait for each other here would never end.
             "DELETE FROM relayed_event WHERE uid IN
-                (SELECT uid FROM relayed_event WHERE cluster_uid = $1 ORDER BY last_seen DESC, uid DESC OFFSET $2)",
+                (SELECT uid FROM relayed_event
+                 WHERE uid IN (SELECT uid FROM relayed_event WHERE cluster_uid = $1 ORDER BY last_seen DESC, uid DESC OFFSET $2)
+                 FOR UPDATE SKIP LOCKED)",
         )
         .bind(cluster.0)
         .bind(MOST_IN_STREAM)
