@@ -13,6 +13,7 @@
 //! off something else. Where signatures are asked for, they are verified (`verify`) before the layer is asked for.
 
 mod asking;
+mod authority;
 mod challenge;
 mod error;
 mod known;

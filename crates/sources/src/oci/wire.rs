@@ -39,7 +39,7 @@ const MOST_TOKEN: usize = 64 << 10;
 /// How long a token is used where its service does not say, and at most.
 const TOKEN_SECONDS: u64 = 60;
 const MOST_TOKEN_SECONDS: u64 = 3_600;
-const AGENT: &str = concat!("roadstead/", env!("CARGO_PKG_VERSION"));
+pub(super) const AGENT: &str = concat!("roadstead/", env!("CARGO_PKG_VERSION"));
 const DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
 /// What a manifest can be.
 const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, \
@@ -99,7 +99,7 @@ impl<'a> Wire<'a> {
         self.request.shown_url()
     }
 
-    fn internal(&self, detail: &dyn std::fmt::Display) -> OciError {
+    pub(super) fn internal(&self, detail: &dyn std::fmt::Display) -> OciError {
         OciError::Internal { url: self.url(), detail: detail.to_string() }
     }
 

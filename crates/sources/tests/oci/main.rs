@@ -13,6 +13,7 @@ mod keyless;
 mod learned;
 mod notation;
 mod registry;
+mod revocation;
 #[path = "../common/serving.rs"]
 mod serving;
 #[path = "../common/source_cases.rs"]

@@ -17,13 +17,13 @@ const JWS: &str = "application/jose+json";
 const SUBJECT: &str = "x509.subject: C=DE, ST=Berlin, O=Example\\, Ltd";
 
 /// A registry with all that notation left in one.
-struct Kit {
-    registry: Registry,
+pub(crate) struct Kit {
+    pub(crate) registry: Registry,
     certificates: BTreeMap<String, String>,
 }
 
 /// One policy, for all repositories unless said.
-fn policy(level: &str, change: impl Fn(&mut Value)) -> Value {
+pub(crate) fn policy(level: &str, change: impl Fn(&mut Value)) -> Value {
     let mut statement = json!({
         "name": "own", "registryScopes": ["*"], "signatureVerification": { "level": level },
         "trustStores": ["ca:own"], "trustedIdentities": [SUBJECT],
@@ -32,12 +32,12 @@ fn policy(level: &str, change: impl Fn(&mut Value)) -> Value {
     json!({ "version": "1.0", "trustPolicies": [statement] })
 }
 
-fn strict() -> Value {
+pub(crate) fn strict() -> Value {
     policy("strict", |_| {})
 }
 
 impl Kit {
-    async fn load() -> Self {
+    pub(crate) async fn load() -> Self {
         let all: Value = serde_json::from_slice(include_bytes!("notation/signed.json")).unwrap();
         let registry = Registry::start(true, Wants::Nothing).await;
         for blob in all["blobs"].as_object().unwrap().values() {
@@ -60,7 +60,7 @@ impl Kit {
         Verification::Notation(NotationTrust::of_entries(&entries).unwrap())
     }
 
-    fn request(&self, tag: &str, policy: &Value, names: &[&str]) -> OciRequest {
+    pub(crate) fn request(&self, tag: &str, policy: &Value, names: &[&str]) -> OciRequest {
         OciRequest { verify: Some(self.trust(policy, names)), ..self.registry.tagged(tag) }
     }
 
@@ -176,8 +176,9 @@ async fn each_flaw_of_a_signature_is_named() {
         ("usage-other", "has a key that is not for signing"),
         ("leaf-is-ca", "signed the artifact, and is an authority"),
         ("sha1", "is signed with an algorithm that is not accepted"),
-        ("crl", "names a list of revoked certificates (CRL), which is not asked"),
-        ("ocsp", "names a server of OCSP, which is not asked"),
+        // Nobody can be reached there.
+        ("crl", "may be revoked, which is not known: http://crl.example/a.crl: "),
+        ("ocsp", "may be revoked, which is not known: http://ocsp.example: "),
         ("rootless", "is the last one, and not a root that signed itself"),
         ("disorder", "was not issued by the next one"),
         ("unrelated", "signed itself, and is not the last one"),

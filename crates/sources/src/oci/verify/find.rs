@@ -172,7 +172,7 @@ impl Attempt<'_> {
                 looked.why.extend(why);
                 Ok(false)
             }
-            Reply::Listed { .. } | Reply::Unproven { .. } => {
+            Reply::Listed { .. } | Reply::Unproven { .. } | Reply::Open { .. } => {
                 Err(self.internal("the reader answers another question"))
             }
         }
@@ -185,7 +185,13 @@ impl Attempt<'_> {
         most: u64,
         trust: Option<Verification>,
     ) -> Result<Reply, OciError> {
-        let order = Order { step, answers: self.desk.answers.len(), most, image: image.to_string(), trust };
+        let told = Vec::new();
+        let order =
+            Order { step, answers: self.desk.answers.len(), most, image: image.to_string(), trust, told };
+        self.read_signatures(image, order).await
+    }
+
+    pub(super) async fn read_signatures(&mut self, image: Digest, order: Order) -> Result<Reply, OciError> {
         let about = format!("signatures of {image}");
         self.admit(&about).await?;
         match self.read(&about, &reader::Order::Signatures(Box::new(order))).await? {

@@ -25,6 +25,7 @@ pub(super) use find::Proof;
 pub use keyless::{Identity, Keyless, TrustedRoot};
 pub use keys::CosignKeys;
 pub use notation::NotationTrust;
+pub(super) use notation::revocation::{Inquiry, MOST_ANSWER, MOST_LIST};
 
 /// Who is to have signed.
 #[derive(Debug, Clone, Serialize, Deserialize)]

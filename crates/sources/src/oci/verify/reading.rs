@@ -10,6 +10,7 @@ use super::bundle::{Bundle, Signed};
 use super::keyless::{Content, Material, Verifier};
 use super::keys::PublicKey;
 use super::notation::NotationTrust;
+use super::notation::revocation::{Inquiry, MOST_LIST};
 use super::referrers::Old;
 use super::{Unfit, Verification, notation, payload, referrers};
 use crate::attempt::{AnswerReader, Line};
@@ -34,6 +35,8 @@ pub(crate) struct Order {
     pub(super) image: String,
     /// Where it is verified.
     pub(super) trust: Option<Verification>,
+    /// What was asked of who issued certificates, and the number of the answer or why there is none. These answers are the last ones.
+    pub(super) told: Vec<(Inquiry, Result<usize, String>)>,
 }
 
 /// Which of it.
@@ -68,6 +71,8 @@ pub(crate) enum Reply {
     Unproven { why: Vec<String> },
     /// None is, and why.
     Unverified { why: Vec<String> },
+    /// One may be: this is to be asked first.
+    Open { inquiries: Vec<Inquiry> },
 }
 
 /// Does what an order says.
@@ -82,10 +87,35 @@ pub(in crate::oci) fn read(order: &Order, line: &Line) -> Result<Reply, Unread> 
         (Step::Manifests, _) => answers.manifests(referrers::bundle),
         (Step::NotationManifests, _) => answers.manifests(notation::reading::envelope),
         (Step::Payloads, _) => answers.payloads(),
-        (Step::Envelopes, Some(Verification::Notation(trust))) => answers.verify_envelopes(&image, trust),
+        (Step::Envelopes, Some(Verification::Notation(trust))) => {
+            answers.verify_envelopes(&image, trust, &order.told)
+        }
         (Step::Bundles, Some(trust)) => answers.verify_bundles(&image, trust),
         (Step::Old, Some(trust)) => answers.verify_old(&image, trust),
         (Step::Bundles | Step::Old | Step::Envelopes, _) => Err(internal("nobody is trusted".to_owned())),
+    }
+}
+
+fn read_up_to(line: &Line, number: usize, most: u64) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    AnswerReader::new(line, number, 0).take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        bytes.clear();
+    }
+    Ok(bytes)
+}
+
+/// What was asked of who issued certificates. Each answer is read when it is looked at, since it may be large.
+struct Told<'a> {
+    line: &'a Line,
+    told: &'a [(Inquiry, Result<usize, String>)],
+}
+
+impl notation::revocation::Answers for Told<'_> {
+    fn to(&self, inquiry: &Inquiry) -> Option<Result<Vec<u8>, String>> {
+        let (_, answer) = self.told.iter().find(|(asked, _)| asked == inquiry)?;
+        let read = |number| read_up_to(self.line, number, MOST_LIST).map_err(|error| error.to_string());
+        Some(answer.clone().and_then(read))
     }
 }
 
@@ -98,13 +128,8 @@ struct Answers<'a> {
 impl Answers<'_> {
     /// One of them; empty where it is larger than it may be.
     fn read(&self, number: usize) -> Result<Vec<u8>, Unread> {
-        let mut bytes = Vec::new();
-        let read = AnswerReader::new(self.line, number, 0).take(self.most + 1).read_to_end(&mut bytes);
-        read.map_err(|error| Unread::Internal { detail: error.to_string() })?;
-        if bytes.len() as u64 > self.most {
-            bytes.clear();
-        }
-        Ok(bytes)
+        read_up_to(self.line, number, self.most)
+            .map_err(|error| Unread::Internal { detail: error.to_string() })
     }
 
     fn referrers(&self, read: fn(&[u8]) -> Result<Listed, Unfit>) -> Result<Reply, Unread> {
@@ -148,11 +173,19 @@ impl Answers<'_> {
         Ok(Reply::Listed { found, count, why: why.0 })
     }
 
-    fn verify_envelopes(&self, image: &Digest, trust: &NotationTrust) -> Result<Reply, Unread> {
+    fn verify_envelopes(
+        &self,
+        image: &Digest,
+        trust: &NotationTrust,
+        told: &[(Inquiry, Result<usize, String>)],
+    ) -> Result<Reply, Unread> {
         let manifest = self.read(0)?;
-        let envelopes = (1..self.count).map(|number| self.read(number)).collect::<Result<Vec<_>, _>>()?;
+        let answered = told.iter().filter(|(_, answer)| answer.is_ok()).count();
+        let envelopes = 1..self.count.saturating_sub(answered);
+        let envelopes = envelopes.map(|number| self.read(number)).collect::<Result<Vec<_>, _>>()?;
         let now = jiff::Timestamp::now().as_second();
-        Ok(notation::reading::verify(envelopes.into_iter(), (&manifest, image), trust, now))
+        let told = Told { line: self.line, told };
+        Ok(notation::reading::verify(envelopes.into_iter(), (&manifest, image), trust, &told, now))
     }
 
     fn verify_bundles(&self, image: &Digest, trust: &Verification) -> Result<Reply, Unread> {

@@ -146,28 +146,9 @@ fn told(info: &[u8], signature: &[u8]) -> Result<i64, Unfit> {
         return Err(Unfit::new("its timestamp is of another signature"));
     }
     der::take(&mut row, der::INTEGER)?;
-    let time = der::take(&mut row, der::TIME)?;
-    seconds(time).ok_or_else(|| Unfit::new("the time of its timestamp cannot be read"))
-}
-
-/// `20260102030405Z`, perhaps with parts of a second.
-fn seconds(text: &[u8]) -> Option<i64> {
-    let text = std::str::from_utf8(text).ok()?.strip_suffix('Z')?;
-    let (whole, parts) = text.split_once('.').unwrap_or((text, "0"));
-    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
-    if whole.len() != 14 || !is_digits(whole) || !is_digits(parts) {
-        return None;
+    let time = der::next(&mut row)?;
+    if time.tag != der::TIME {
+        return Err(Unfit::new("the time of its timestamp cannot be read"));
     }
-    let number = |from: usize, to: usize| whole.get(from..to)?.parse::<i8>().ok();
-    let year = whole.get(..4)?.parse().ok()?;
-    let time = jiff::civil::DateTime::new(
-        year,
-        number(4, 6)?,
-        number(6, 8)?,
-        number(8, 10)?,
-        number(10, 12)?,
-        number(12, 14)?,
-        0,
-    );
-    Some(jiff::tz::TimeZone::UTC.to_timestamp(time.ok()?).ok()?.as_second())
+    der::time(&time)
 }

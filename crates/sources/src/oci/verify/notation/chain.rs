@@ -6,10 +6,11 @@ use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ECDSA_P521_SHA512_FIXED, RSA_PSS_2048_8192_SHA256,
     RSA_PSS_2048_8192_SHA384, RSA_PSS_2048_8192_SHA512, UnparsedPublicKey, VerificationAlgorithm,
 };
-use x509_parser::extensions::{KeyUsage, ParsedExtension};
+use x509_parser::extensions::KeyUsage;
 use x509_parser::prelude::X509Certificate;
 use x509_parser::public_key::PublicKey as KeyFacts;
 
+use super::revocation::{Answers, Case, Inquiry, Status};
 use crate::oci::verify::keys::PublicKey;
 use crate::oci::verify::{Unfit, certificate};
 
@@ -26,9 +27,6 @@ const SIGNATURES: [&str; 7] = [
     "1.2.840.10045.4.3.4",
 ];
 const KEY_USAGE: &str = "2.5.29.15";
-const REVOCATION_LISTS: &str = "2.5.29.31";
-const AUTHORITY_INFORMATION: &str = "1.3.6.1.5.5.7.1.1";
-const OCSP: &str = "1.3.6.1.5.5.7.48.1";
 
 /// How the holder of a key signs: by the key's kind and size, there is one way.
 type Way = (&'static str, &'static dyn VerificationAlgorithm);
@@ -114,19 +112,28 @@ impl<'a> Chain<'a> {
         self.certificates.iter().any(|one| time > one.validity().not_after.timestamp())
     }
 
-    /// Whether whoever issued its certificates says somewhere that they are revoked. Of a root nobody says so.
-    pub(super) fn check_for_revocation(&self) -> Result<(), Unfit> {
-        let last = self.certificates.len() - 1;
-        for certificate in &self.certificates[..last] {
-            if let Some(what) = names_revocation(certificate) {
-                let why = format!(
-                    "names {what}, which is not asked: revocation is not supported; set it to skip or log in the policy's \
-                     signatureVerification.override"
-                );
-                return Err(about(certificate, &why));
+    /// Whether whoever issued its certificates says that one is revoked, for what was signed at a time that is proven. Of a root nobody
+    /// says so. The error is what is still to be asked.
+    pub(super) fn check_for_revocation(
+        &self,
+        answers: &dyn Answers,
+        at: Option<i64>,
+        now: i64,
+    ) -> Result<Result<(), Unfit>, Vec<Inquiry>> {
+        let (mut open, mut unknown) = (Vec::new(), None);
+        for pair in self.certificates.windows(2) {
+            let [certificate, issuer] = pair else { continue };
+            match (Case { certificate, issuer, at, now }).status(answers) {
+                Status::Good => {}
+                Status::Revoked => return Ok(Err(about(certificate, "is revoked"))),
+                Status::Open(inquiries) => open.extend(inquiries),
+                Status::Unknown(why) => {
+                    let why = format!("may be revoked, which is not known: {why}");
+                    unknown = unknown.or_else(|| Some(about(certificate, &why)));
+                }
             }
         }
-        Ok(())
+        if open.is_empty() { Ok(unknown.map_or(Ok(()), Err)) } else { Err(open) }
     }
 }
 
@@ -176,7 +183,7 @@ fn check_algorithm(certificate: &X509Certificate<'_>) -> Result<(), Unfit> {
 }
 
 /// Whether the names fit, and the key did sign. (Keys of less than 2,048 bits of RSA did not.)
-fn is_issued_by(certificate: &X509Certificate<'_>, issuer: &X509Certificate<'_>) -> bool {
+pub(super) fn is_issued_by(certificate: &X509Certificate<'_>, issuer: &X509Certificate<'_>) -> bool {
     if certificate.issuer().as_raw() != issuer.subject().as_raw() {
         return false;
     }
@@ -256,20 +263,4 @@ fn check_leaf(certificate: &X509Certificate<'_>) -> Result<(), Unfit> {
         return Err(about(certificate, "is for another purpose than signing code (extended key usage)"));
     }
     way_of(certificate).map(drop)
-}
-
-/// What a certificate names that would say whether it is revoked.
-fn names_revocation(certificate: &X509Certificate<'_>) -> Option<&'static str> {
-    certificate.extensions().iter().find_map(|extension| match extension.oid.to_id_string().as_str() {
-        REVOCATION_LISTS => Some("a list of revoked certificates (CRL)"),
-        AUTHORITY_INFORMATION => match extension.parsed_extension() {
-            ParsedExtension::AuthorityInfoAccess(information) => {
-                let mut all = information.accessdescs.iter();
-                all.any(|one| one.access_method.to_id_string() == OCSP).then_some("a server of OCSP")
-            }
-            // It might be one.
-            _ => Some("a server of OCSP"),
-        },
-        _ => None,
-    })
 }

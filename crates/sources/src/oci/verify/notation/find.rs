@@ -4,11 +4,18 @@ use roadstead_model::Digest;
 
 use super::NotationTrust;
 use super::reading::KIND;
+use super::revocation::Inquiry;
 use super::scope;
 use crate::oci::verify::find::{Looked, Proof, passable};
-use crate::oci::verify::reading::{Reply, Step};
+use crate::oci::verify::reading::{Order, Reply, Step};
 use crate::oci::verify::{Verification, referrers};
 use crate::oci::{Attempt, OciError};
+
+/// What is asked of who issued certificates, for all signatures of an artifact.
+const MOST_INQUIRIES: usize = 32;
+
+/// What was asked, and the number of the answer or why there is none.
+type Told = Vec<(Inquiry, Result<usize, String>)>;
 
 impl Attempt<'_> {
     /// Looks for a signature of the image that counts by the policy for this repository; if there is none, that is the error.
@@ -79,13 +86,52 @@ impl Attempt<'_> {
         self.replace(answers);
         self.stop.enter("verifying signatures");
         // The image's manifest is among what is read, to be compared with what was signed.
-        match self.ask(image, Step::Envelopes, manifest_bytes, Some(trust.clone())).await? {
-            Reply::Unverified { why } => {
-                looked.why.extend(why);
-                Ok(None)
+        let mut told = Vec::new();
+        loop {
+            let order = Order {
+                step: Step::Envelopes,
+                answers: self.desk.answers.len(),
+                most: manifest_bytes,
+                image: image.to_string(),
+                trust: Some(trust.clone()),
+                told: told.clone(),
+            };
+            match self.read_signatures(image, order).await? {
+                Reply::Unverified { why } => {
+                    looked.why.extend(why);
+                    return Ok(None);
+                }
+                Reply::Open { inquiries } => self.inquire(inquiries, &mut told).await?,
+                Reply::Listed { .. } => return Err(self.internal("the reader answers another question")),
+                reply => return Ok(Some(reply)),
             }
-            Reply::Listed { .. } => Err(self.internal("the reader answers another question")),
-            reply => Ok(Some(reply)),
         }
+    }
+
+    /// Asks who issued certificates, and has the answers behind all others.
+    async fn inquire(&mut self, inquiries: Vec<Inquiry>, told: &mut Told) -> Result<(), OciError> {
+        self.stop.enter("asking whether certificates are revoked");
+        let before = told.len();
+        for inquiry in inquiries {
+            if told.iter().any(|(asked, _)| *asked == inquiry) {
+                continue;
+            }
+            let answer = if told.len() < MOST_INQUIRIES {
+                self.wire.authority(&inquiry).await?
+            } else {
+                Err(format!("not asked, since {MOST_INQUIRIES} others were"))
+            };
+            let number = self.desk.answers.len();
+            let answer = answer.map(|answer| {
+                self.desk.answers.push(answer);
+                number
+            });
+            told.push((inquiry, answer));
+        }
+        // A reader that asks the same again would never come to an end.
+        if told.len() == before || told.len() > MOST_INQUIRIES * 2 {
+            return Err(self.internal("the reader asks the same again"));
+        }
+        Ok(())
     }
 }

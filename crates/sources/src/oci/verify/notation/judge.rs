@@ -10,6 +10,7 @@ use super::chain::Chain;
 use super::envelope::{self, Facts, Scheme};
 use super::name;
 use super::policy::{Action, Checks, Store};
+use super::revocation::{Answers, Inquiry};
 use crate::oci::verify::Unfit;
 
 /// What a manifest is where it does not say so.
@@ -31,6 +32,8 @@ pub(super) enum Verdict {
     Proven(Vec<String>),
     /// Whose it is is not proven, and the policy does not insist.
     Unproven(Vec<String>),
+    /// All else is as it should be; whether its certificates are revoked is to be asked first.
+    Open(Vec<Inquiry>),
 }
 
 #[derive(Deserialize)]
@@ -86,12 +89,13 @@ impl Target {
     }
 }
 
-/// Judges the signature of an envelope at a time, in seconds.
+/// Judges the signature of an envelope at a time, in seconds. `answers` are those that are there of who issued certificates.
 pub(super) fn judge(
     bytes: &[u8],
     checks: &Checks,
     trusted: &[Vec<u8>],
     target: &Target,
+    answers: &dyn Answers,
     now: i64,
 ) -> Result<Verdict, Unfit> {
     let envelope = envelope::parse(bytes)?;
@@ -104,17 +108,29 @@ pub(super) fn judge(
     let trust = is_authentic(&facts, &chain, &envelope.chain, checks, trusted);
     let is_proven = trust.is_ok();
     let mut told = Vec::new();
-    for (what, action, found) in [
-        ("authenticity", checks.authenticity, trust),
-        ("expiry", checks.expiry, is_fresh(&facts, now)),
-        ("authenticTimestamp", checks.timestamp, was_valid(&facts, &chain, checks, now)),
-        ("revocation", checks.revocation, chain.check_for_revocation()),
-    ] {
-        match (action, found) {
-            (Action::Enforce, Err(unfit)) => return Err(unfit),
-            (Action::Log, Err(unfit)) => told.push(format!("{what}: {unfit}")),
-            (Action::Skip, _) | (_, Ok(())) => {}
+    let mut weigh = |what: &str, action: Action, found: Result<(), Unfit>| match (action, found) {
+        (Action::Enforce, Err(unfit)) => Err(unfit),
+        (Action::Log, Err(unfit)) => {
+            told.push(format!("{what}: {unfit}"));
+            Ok(())
         }
+        (Action::Skip, _) | (_, Ok(())) => Ok(()),
+    };
+    weigh("authenticity", checks.authenticity, trust)?;
+    weigh("expiry", checks.expiry, is_fresh(&facts, now))?;
+    weigh("authenticTimestamp", checks.timestamp, was_valid(&facts, &chain, checks, now))?;
+    // The last, since others are asked for it.
+    if checks.revocation != Action::Skip {
+        let at = (facts.scheme == Scheme::Authority).then_some(facts.time);
+        let found = match chain.check_for_revocation(answers, at, now) {
+            Ok(found) => found,
+            Err(open) if is_proven => return Ok(Verdict::Open(open)),
+            // What somebody wrote into a certificate who is not trusted is not asked.
+            Err(_) => {
+                Err(Unfit::new("nobody was asked, since none of its certificates is one that is trusted"))
+            }
+        };
+        weigh("revocation", checks.revocation, found)?;
     }
     Ok(if is_proven { Verdict::Proven(told) } else { Verdict::Unproven(told) })
 }

@@ -2,19 +2,23 @@
 //!
 //! A signature is an envelope, in JSON (JWS) or CBOR (COSE), that a manifest holds which refers to the artifact. It names the
 //! artifact by digest, size and media type, and brings the certificates of its signer along. Whether it counts is decided in
-//! `judge`, which is pure: an envelope, a policy, certificates, what was signed and the time go in, and a verdict comes out.
+//! `judge`, which is pure: an envelope, a policy, certificates, what was signed and the time go in, and a verdict comes out, or what is
+//! to be asked first of who issued the certificates (`revocation`).
 //! `find` asks the registry for envelopes, and `reading` reads what it sent.
 
 mod cbor;
 mod chain;
 mod cose;
+mod crl;
 mod envelope;
 pub(super) mod find;
 mod judge;
 mod jws;
 mod name;
+mod ocsp;
 mod policy;
 pub(super) mod reading;
+pub(in crate::oci) mod revocation;
 mod scope;
 
 use base64::Engine as _;

@@ -5,6 +5,7 @@ use serde::Deserialize;
 
 use super::NotationTrust;
 use super::judge::{Target, Verdict, judge};
+use super::revocation::Answers;
 use crate::oci::manifest::{Descriptor, Few};
 use crate::oci::verify::Unfit;
 use crate::oci::verify::reading::{Reply, Whys};
@@ -14,6 +15,9 @@ use crate::oci::verify::referrers::{self, MOST_BUNDLE};
 pub(super) const KIND: &str = "application/vnd.cncf.notary.signature";
 /// What envelopes are called.
 const ENVELOPES: [&str; 2] = ["application/jose+json", "application/cose"];
+
+/// What is asked at once of who issued certificates.
+const MOST_INQUIRIES: usize = 16;
 
 #[derive(Deserialize)]
 struct Index {
@@ -82,6 +86,7 @@ pub(in crate::oci::verify) fn verify(
     envelopes: impl Iterator<Item = Vec<u8>>,
     (manifest, image): (&[u8], &Digest),
     trust: &NotationTrust,
+    answers: &dyn Answers,
     now: i64,
 ) -> Reply {
     let mut why = Whys::default();
@@ -92,13 +97,19 @@ pub(in crate::oci::verify) fn verify(
         return Reply::Unverified { why: why.0 };
     };
     let (target, trusted) = (Target::of(manifest), trust.certificates());
-    let mut unproven = None;
+    let (mut unproven, mut open) = (None, Vec::new());
     for bytes in envelopes {
-        match judge(&bytes, checks, &trusted, &target, now) {
+        match judge(&bytes, checks, &trusted, &target, answers, now) {
+            Ok(Verdict::Open(inquiries)) => open.extend(inquiries),
             Ok(Verdict::Proven(_)) => return Reply::Verified,
             Ok(Verdict::Unproven(told)) => unproven = unproven.or(Some(told)),
             Err(unfit) => why.add(&unfit),
         }
+    }
+    if !open.is_empty() {
+        open.dedup();
+        open.truncate(MOST_INQUIRIES);
+        return Reply::Open { inquiries: open };
     }
     match unproven {
         Some(why) => Reply::Unproven { why },

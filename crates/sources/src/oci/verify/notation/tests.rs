@@ -8,6 +8,7 @@ use super::judge::{Target, Verdict, judge};
 use super::policy::Checks;
 use super::*;
 use crate::oci::verify::bundle::Bytes;
+use crate::oci::verify::der;
 
 /// What the real notation made.
 struct Made(Value);
@@ -43,6 +44,15 @@ impl Made {
     }
 }
 
+/// Nobody was asked whether certificates are revoked.
+struct Nobody;
+
+impl revocation::Answers for Nobody {
+    fn to(&self, _: &revocation::Inquiry) -> Option<Result<Vec<u8>, String>> {
+        None
+    }
+}
+
 fn policy() -> Value {
     json!({ "version": "1.0", "trustPolicies": [{
         "name": "own", "registryScopes": ["*"], "signatureVerification": { "level": "strict" },
@@ -65,7 +75,14 @@ fn certificates_are_valid_from_their_first_second_to_their_last() {
     for tag in ["jws-es256", "cose-ps384"] {
         let (manifest, envelope) = made.signed(tag);
         let at = |now: &str| {
-            judge(&envelope, checks(&trust), &trust.certificates(), &Target::of(&manifest), second(now))
+            judge(
+                &envelope,
+                checks(&trust),
+                &trust.certificates(),
+                &Target::of(&manifest),
+                &Nobody,
+                second(now),
+            )
         };
         for now in ["2020-01-01T00:00:00Z", "2026-01-01T00:00:00Z"] {
             assert_eq!(at(now), Ok(Verdict::Proven(Vec::new())), "{tag} {now}");
@@ -302,7 +319,9 @@ fn no_bit_of_a_certificate_can_be_changed() {
         for bit in 0..good.len() * 8 {
             let mut bytes = good.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            if judge(&bytes, checks(&trust), &trust.certificates(), &Target::of(&manifest), now).is_ok() {
+            if judge(&bytes, checks(&trust), &trust.certificates(), &Target::of(&manifest), &Nobody, now)
+                .is_ok()
+            {
                 counted += 1;
                 let is = envelope::parse(&bytes).unwrap();
                 assert!((is.signed, is.chain) == (was.signed.clone(), was.chain.clone()), "{tag}, bit {bit}");
@@ -313,7 +332,89 @@ fn no_bit_of_a_certificate_can_be_changed() {
     }
 }
 
+/// The same for each question.
+struct Always(Vec<u8>);
+
+impl revocation::Answers for Always {
+    fn to(&self, _: &revocation::Inquiry) -> Option<Result<Vec<u8>, String>> {
+        Some(Ok(self.0.clone()))
+    }
+}
+
+/// What an authority says of the certificate of a signature, and what comes of it with this answer in its place.
+fn with_answer(made: &Made, tag: &str, page: &str, change: impl Fn(&mut Vec<u8>)) -> revocation::Status {
+    let (_, envelope) = made.signed(tag);
+    let envelope = envelope::parse(&envelope).unwrap();
+    let read = |der| crate::oci::verify::certificate::read(der, MOST_CERTIFICATE).unwrap();
+    let (certificate, issuer) = (read(&envelope.chain[0]), read(&envelope.chain[1]));
+    let now = second("2026-01-01T00:00:00Z");
+    let case = revocation::Case { certificate: &certificate, issuer: &issuer, at: None, now };
+    let data = made.0["pages"][page]["data"].clone();
+    let mut answer = serde_json::from_value::<Bytes>(data).unwrap().0;
+    change(&mut answer);
+    case.status(&Always(answer))
+}
+
+const REVOKED: [(&str, &str); 3] = [
+    ("revocation-list-revoked", "http://lists.example.com/list-revoked.crl"),
+    ("revocation-server-revoked", "server-revoked.example.com"),
+    ("revocation-server-delegated-revoked", "server-delegated-revoked.example.com"),
+];
+
+#[test]
+fn nobody_makes_a_revoked_certificate_a_good_one_on_the_way() {
+    let made = Made::load();
+    for (tag, page) in REVOKED {
+        assert_eq!(with_answer(&made, tag, page, |_| {}), revocation::Status::Revoked, "{tag}");
+        let length = serde_json::from_value::<Bytes>(made.0["pages"][page]["data"].clone()).unwrap().0.len();
+        let mut unknown = 0;
+        for bit in 0..length * 8 {
+            let status = with_answer(&made, tag, page, |answer| answer[bit / 8] ^= 1 << (bit % 8));
+            assert_ne!(status, revocation::Status::Good, "{tag}, bit {bit}");
+            unknown += usize::from(matches!(status, revocation::Status::Unknown(_)));
+        }
+        assert!(unknown > length * 6, "{tag}: {unknown} of {}", length * 8);
+        for end in (0..length).step_by(7) {
+            let status = with_answer(&made, tag, page, |answer| answer.truncate(end));
+            assert!(matches!(status, revocation::Status::Unknown(_)), "{tag}, {end} bytes");
+        }
+    }
+}
+
+#[test]
+fn a_list_has_places_over_the_web_or_none() {
+    // One list at two places, one by LDAP alone, and one by a name that is relative to its issuer's.
+    let uri = |url: &str| der::with(0x86, url.as_bytes());
+    let point = |names: &[u8]| der::with(der::SEQUENCE, &der::with(0xa0, &der::with(0xa0, names)));
+    let both = point(&[uri("ldap://a.example/b"), uri("HTTP://a.example/b")].concat());
+    let relative = der::with(der::SEQUENCE, &der::with(0xa0, &der::with(0xa1, &[])));
+    let all = [both, point(&uri("ldap://a.example/b")), relative].concat();
+    let found = revocation::points(&der::with(der::SEQUENCE, &all)).unwrap();
+    assert_eq!(found, [vec!["HTTP://a.example/b".to_owned()], vec![], vec![]]);
+    let many = point(&uri("http://a.example/b")).repeat(9);
+    assert!(revocation::points(&der::with(der::SEQUENCE, &many)).is_err());
+    let long = point(&uri(&format!("http://a.example/{}", "b".repeat(4_000))));
+    assert_eq!(revocation::points(&der::with(der::SEQUENCE, &long)).unwrap(), [Vec::<String>::new()]);
+}
+
 proptest! {
+    #[test]
+    fn what_authorities_send_does_not_panic(
+        bytes in prop::collection::vec(any::<u8>(), 0..200),
+        (which, at) in (0..REVOKED.len(), any::<prop::sample::Index>()),
+    ) {
+        let _ = crl::List::parse(&bytes);
+        let _ = revocation::points(&bytes);
+        // Somewhere in what is good otherwise.
+        let (tag, page) = REVOKED[which];
+        let status = with_answer(&Made::load(), tag, page, |answer| {
+            let at = at.index(answer.len());
+            let end = (at + bytes.len()).min(answer.len());
+            answer[at..end].copy_from_slice(&bytes[..end - at]);
+        });
+        prop_assert_ne!(status, revocation::Status::Good);
+    }
+
     #[test]
     fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), text in ".{0,80}") {
         let _ = cbor::parse(&bytes);
@@ -341,7 +442,7 @@ proptest! {
         let at = at.index(bytes.len());
         bytes[at] ^= bits;
         let now = second("2026-01-01T00:00:00Z");
-        if judge(&bytes, checks(&trust), &trust.certificates(), &Target::of(&manifest), now).is_ok() {
+        if judge(&bytes, checks(&trust), &trust.certificates(), &Target::of(&manifest), &Nobody, now).is_ok() {
             let (good, bytes) = (envelope::parse(&good).unwrap(), envelope::parse(&bytes).unwrap());
             prop_assert_eq!(good.signed, bytes.signed);
             prop_assert_eq!(good.chain, bytes.chain);

@@ -7,6 +7,7 @@ require (
 	github.com/notaryproject/notation-go v1.3.2
 	github.com/opencontainers/go-digest v1.0.0
 	github.com/opencontainers/image-spec v1.1.1
+	golang.org/x/crypto v0.37.0
 	oras.land/oras-go/v2 v2.5.0
 )
 
@@ -21,6 +22,5 @@ require (
 	github.com/notaryproject/tspclient-go v1.0.0 // indirect
 	github.com/veraison/go-cose v1.3.0 // indirect
 	github.com/x448/float16 v0.8.4 // indirect
-	golang.org/x/crypto v0.37.0 // indirect
 	golang.org/x/sync v0.10.0 // indirect
 )

@@ -62,10 +62,21 @@ type blob struct {
 	Data []byte `json:"data"`
 }
 
+// What is answered at a URL, or by a host of OCSP.
+type page struct {
+	Status int    `json:"status"`
+	Data   []byte `json:"data"`
+	// What a server of OCSP is asked.
+	Question []byte `json:"question,omitempty"`
+}
+
 type all struct {
 	Tags         map[string]string `json:"tags"`
 	Blobs        map[string]blob   `json:"blobs"`
 	Certificates map[string]string `json:"certificates"`
+	Pages        map[string]page   `json:"pages"`
+	// What notation's own library makes of the certificates of a signature: good, revoked or unknown.
+	Revocation map[string]string `json:"revocation"`
 }
 
 func (a *all) put(kind string, data []byte) ocispec.Descriptor {
@@ -254,7 +265,7 @@ func text(cert *x509.Certificate) string {
 }
 
 func main() {
-	out := &all{map[string]string{}, map[string]blob{}, map[string]string{}}
+	out := &all{map[string]string{}, map[string]blob{}, map[string]string{}, map[string]page{}, map[string]string{}}
 	root := issuer{key: ecKey(elliptic.P384())}
 	root.cert = certificate("root", root.key, nil, authority(1))
 	middle := issuer{key: rsaKey(2048)}
@@ -358,6 +369,8 @@ func main() {
 	out.push("weak-leaf", jws, func(target ocispec.Descriptor) []byte {
 		return beside(weakly(signed(jws, target, good, nil), small.(*rsa.PrivateKey)), of(small).chain)
 	})
+
+	out.revocations()
 
 	encoder := json.NewEncoder(os.Stdout)
 	encoder.SetIndent("", " ")
