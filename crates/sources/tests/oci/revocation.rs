@@ -1,5 +1,5 @@
-//! Certificates that may be revoked: what is made of what their authorities say is what notation's own library makes of it
-//! (`notation/signed.json` has both). The authorities are behind a proxy, which plays all of them.
+//! Certificates that may be revoked, and countersignatures of the time: what is made of them, and of what authorities say, is what
+//! notation's own library makes of it (`notation/signed.json` has both). The authorities are behind a proxy, which plays all of them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -32,6 +32,7 @@ struct Page {
 struct Made {
     pages: BTreeMap<String, Page>,
     revocation: BTreeMap<String, String>,
+    stamps: BTreeMap<String, bool>,
 }
 
 impl Made {
@@ -165,6 +166,57 @@ async fn what_authorities_say_is_taken_as_notation_takes_it() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn countersignatures_are_taken_as_notation_takes_them() {
+    let (kit, authorities, made) = (Kit::load().await, Authorities::start(Fault::None).await, Made::load());
+    let with = |stamp: Option<&str>| {
+        policy("strict", |one| {
+            one["trustStores"] = json!(["ca:own", "tsa:own"]);
+            one["signatureVerification"]["verifyTimestamp"] = json!(stamp);
+        })
+    };
+    let request = |tag: &str, policy: &serde_json::Value, names: &[&str]| {
+        authorities.reached(&kit, kit.request(tag, policy, names))
+    };
+    let all = ["stamped", "stamping", "stamping-alone"];
+    assert!(made.stamps.len() == 40 && made.stamps.values().filter(|good| **good).count() == 12);
+    for (tag, is_good) in &made.stamps {
+        let outcome = fetch(request(tag, &with(None), &all)).await;
+        if *is_good {
+            assert!(outcome.is_ok(), "{tag}: {outcome:?}");
+            continue;
+        }
+        let message = unverified(outcome);
+        let why = match tag.rsplit('-').next().unwrap() {
+            "none" => "the policy asks for a timestamp, and it has none",
+            "late" => "CN=signer' expired on ",
+            "early" => "is not valid before",
+            "other" => "its timestamp is of another signature",
+            "foreign" | "unled" => "its timestamp is not of an authority that is trusted",
+            "code" | "both" | "uncritical" => "is not for timestamps alone",
+            "expired" => "CN=stamping' expired on ",
+            "revoked" => "CN=stamping' is revoked",
+            "lost" => "CN=stamping' may be revoked, which is not known: ",
+            "empty" => "it has bytes that are not DER",
+            _ => "its timestamp was not made by a certificate that it brings along",
+        };
+        assert!(message.contains(why), "{tag}: want `{why}` in: {message}");
+        // A policy that does not ask for one does not look at it: its certificates are good now, or are not.
+        let plain = fetch(request(tag, &strict(), &["stamped"])).await;
+        assert_eq!(plain.is_ok(), !tag.ends_with("late"), "{tag}: {plain:?}");
+        let after = fetch(request(tag, &with(Some("afterCertExpiry")), &all)).await;
+        assert_eq!(after.is_ok(), !tag.ends_with("late"), "{tag}: {after:?}");
+    }
+    // Who says when is trusted apart from who signs: by the policy's stores, and by the certificates.
+    unverified(fetch(request("stamp-jws-good", &strict(), &all)).await);
+    unverified(fetch(request("stamp-jws-good", &with(None), &["stamped"])).await);
+    assert!(fetch(request("stamp-jws-good", &with(Some("afterCertExpiry")), &all)).await.is_ok());
+    let unproven = policy("audit", |one| one["trustStores"] = json!(["ca:own", "tsa:own"]));
+    authorities.asked();
+    let fetched = fetched(request("stamp-jws-listed", &unproven, &["stamping"])).await;
+    assert!(fetched.verified.is_none() && authorities.asked().is_empty(), "{:?}", fetched.notes);
 }
 
 #[tokio::test]

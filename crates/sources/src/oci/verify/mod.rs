@@ -11,12 +11,14 @@ mod bundle;
 mod certificate;
 mod der;
 mod find;
+mod hash;
 mod keyless;
 mod keys;
 mod notation;
 mod payload;
 pub(super) mod reading;
 mod referrers;
+mod timestamp;
 
 use roadstead_model::Digest;
 use serde::{Deserialize, Serialize};

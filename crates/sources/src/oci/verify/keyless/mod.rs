@@ -15,7 +15,6 @@
 mod body;
 mod certificate;
 mod entry;
-mod hash;
 mod identity;
 mod material;
 mod merkle;
@@ -29,7 +28,7 @@ use serde::{Deserialize, Serialize};
 pub use identity::Identity;
 pub use root::TrustedRoot;
 
-use super::{Unfit, der};
+use super::{Unfit, der, hash};
 use certificate::Usage;
 use identity::Matcher;
 pub(super) use material::Material;

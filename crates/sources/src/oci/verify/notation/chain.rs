@@ -66,6 +66,16 @@ impl<'a> Chain<'a> {
 
     /// Whether it is a chain, and each of its certificates is for what it is used for.
     pub(super) fn check(&self) -> Result<(), Unfit> {
+        self.check_with(check_leaf)
+    }
+
+    /// The same of an authority that countersigned at a time.
+    pub(super) fn check_of_stamps(&self, time: i64) -> Result<(), Unfit> {
+        self.check_with(check_leaf_of_stamps)?;
+        self.is_valid_at(time)
+    }
+
+    fn check_with(&self, check_leaf: fn(&X509Certificate<'_>) -> Result<(), Unfit>) -> Result<(), Unfit> {
         let last = self.certificates.len() - 1;
         for (at, certificate) in self.certificates.iter().enumerate() {
             check_algorithm(certificate)?;
@@ -91,6 +101,12 @@ impl<'a> Chain<'a> {
         }
         // A root that signs by itself has no issuer beside it.
         if last > 0 { check_issuer(&self.certificates[last]) } else { Ok(()) }
+    }
+
+    /// Whether all were valid all the time from the first of these to the last.
+    pub(super) fn is_valid_between(&self, first: i64, last: i64) -> Result<(), Unfit> {
+        self.is_valid_at(first)?;
+        self.is_valid_at(last)
     }
 
     /// Whether all were valid at a time.
@@ -233,20 +249,7 @@ fn check_leaf(certificate: &X509Certificate<'_>) -> Result<(), Unfit> {
     if authority(certificate)?.is_some_and(|(is_one, _)| is_one) {
         return Err(about(certificate, "signed the artifact, and is an authority"));
     }
-    let usage = key_usage(certificate)?;
-    if !usage.digital_signature() {
-        return Err(about(certificate, "has a key that is not for signing"));
-    }
-    let has_more = usage.key_encipherment()
-        || usage.data_encipherment()
-        || usage.key_agreement()
-        || usage.key_cert_sign()
-        || usage.crl_sign()
-        || usage.encipher_only()
-        || usage.decipher_only();
-    if has_more {
-        return Err(about(certificate, "has a key that is for more than signing"));
-    }
+    check_leaf_usage(certificate, key_usage(certificate)?)?;
     let purposes = certificate.extended_key_usage();
     let purposes = purposes.map_err(|_| about(certificate, "has purposes that cannot be read"))?;
     // The specification lets it have none.
@@ -263,4 +266,51 @@ fn check_leaf(certificate: &X509Certificate<'_>) -> Result<(), Unfit> {
         return Err(about(certificate, "is for another purpose than signing code (extended key usage)"));
     }
     way_of(certificate).map(drop)
+}
+
+/// That of who countersigns is for that alone, and says so in a way that nobody may overlook (RFC 3161, 2.3).
+fn check_leaf_of_stamps(certificate: &X509Certificate<'_>) -> Result<(), Unfit> {
+    if authority(certificate)?.is_some_and(|(is_one, _)| is_one) {
+        return Err(about(certificate, "countersigned the time, and is an authority of certificates"));
+    }
+    let unread = |_| about(certificate, "has a key usage that cannot be read");
+    let usage = certificate.key_usage().map_err(unread)?;
+    let usage = usage.ok_or_else(|| about(certificate, &format!("has no key usage ({KEY_USAGE})")))?;
+    check_leaf_usage(certificate, usage.value)?;
+    let purposes = certificate.extended_key_usage();
+    let purposes = purposes.map_err(|_| about(certificate, "has purposes that cannot be read"))?;
+    let is_for_it = purposes.is_some_and(|found| {
+        let is_critical = found.critical;
+        let found = found.value;
+        let has_others = found.any
+            || found.server_auth
+            || found.client_auth
+            || found.code_signing
+            || found.email_protection
+            || found.ocsp_signing
+            || !found.other.is_empty();
+        is_critical && found.time_stamping && !has_others
+    });
+    if is_for_it {
+        Ok(())
+    } else {
+        Err(about(certificate, "is not for timestamps alone (extended key usage)"))
+    }
+}
+
+fn check_leaf_usage(certificate: &X509Certificate<'_>, usage: &KeyUsage) -> Result<(), Unfit> {
+    if !usage.digital_signature() {
+        return Err(about(certificate, "has a key that is not for signing"));
+    }
+    let has_more = usage.key_encipherment()
+        || usage.data_encipherment()
+        || usage.key_agreement()
+        || usage.key_cert_sign()
+        || usage.crl_sign()
+        || usage.encipher_only()
+        || usage.decipher_only();
+    if has_more {
+        return Err(about(certificate, "has a key that is for more than signing"));
+    }
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! Envelopes in CBOR: COSE_Sign1 (RFC 9052). Pure; the bytes are anyone's.
 
 use super::cbor::{self, Item};
-use super::envelope::{AUTHENTIC_TIME, EXPIRY, Envelope, Headers, MOST_HEADERS, SCHEME, TIME};
+use super::envelope::{AUTHENTIC_TIME, EXPIRY, Envelope, Headers, MOST_HEADERS, SCHEME, STAMP, TIME};
 use crate::oci::verify::Unfit;
 
 /// The tag of what has one signature, as the number and as the byte that such an envelope begins with.
@@ -35,12 +35,18 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Envelope, Unfit> {
         Some(Item::List(chain)) => chain.iter().map(certificate).collect::<Result<_, _>>()?,
         _ => Vec::new(),
     };
+    let stamp = match unprotected.get(&Item::Text(STAMP.to_owned())) {
+        Some(Item::Bytes(token)) => Some(token.clone()),
+        Some(_) => return Err(wrong(&Item::Text(STAMP.to_owned()))),
+        None => None,
+    };
     Ok(Envelope {
         headers: headers(cbor::parse(&protected)?)?,
         signed: signed(&protected, &payload),
         payload,
         signature,
         chain,
+        stamp,
     })
 }
 

@@ -17,6 +17,7 @@ pub(super) const SCHEME: &str = "io.cncf.notary.signingScheme";
 pub(super) const TIME: &str = "io.cncf.notary.signingTime";
 pub(super) const AUTHENTIC_TIME: &str = "io.cncf.notary.authenticSigningTime";
 pub(super) const EXPIRY: &str = "io.cncf.notary.expiry";
+pub(super) const STAMP: &str = "io.cncf.notary.timestampSignature";
 /// A program that would have to verify it.
 const PLUGIN: &str = "io.cncf.notary.verificationPlugin";
 
@@ -30,6 +31,8 @@ pub(super) struct Envelope {
     pub(super) signature: Vec<u8>,
     /// Certificates in DER, that of the signer first.
     pub(super) chain: Vec<Vec<u8>>,
+    /// A countersignature of the time, which is not signed.
+    pub(super) stamp: Option<Vec<u8>>,
 }
 
 /// The headers that are signed.

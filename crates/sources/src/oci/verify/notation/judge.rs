@@ -7,10 +7,11 @@ use roadstead_model::Digest;
 use serde::Deserialize;
 
 use super::chain::Chain;
-use super::envelope::{self, Facts, Scheme};
+use super::envelope::{self, Envelope, Facts, Scheme};
 use super::name;
 use super::policy::{Action, Checks, Store};
 use super::revocation::{Answers, Inquiry};
+use super::stamp::{self, Stamped};
 use crate::oci::verify::Unfit;
 
 /// What a manifest is where it does not say so.
@@ -118,7 +119,11 @@ pub(super) fn judge(
     };
     weigh("authenticity", checks.authenticity, trust)?;
     weigh("expiry", checks.expiry, is_fresh(&facts, now))?;
-    weigh("authenticTimestamp", checks.timestamp, was_valid(&facts, &chain, checks, now))?;
+    let time = Time { facts: &facts, envelope: &envelope, chain: &chain, checks, trusted, is_proven };
+    match time.check(answers, now) {
+        Ok(found) => weigh("authenticTimestamp", checks.timestamp, found)?,
+        Err(open) => return Ok(Verdict::Open(open)),
+    }
     // The last, since others are asked for it.
     if checks.revocation != Action::Skip {
         let at = (facts.scheme == Scheme::Authority).then_some(facts.time);
@@ -179,16 +184,53 @@ fn shown_time(time: i64) -> String {
     jiff::Timestamp::from_second(time).map_or_else(|_| time.to_string(), |time| time.to_string())
 }
 
-/// Whether its certificates were valid when it was made: at the time that an authority says, else now.
-fn was_valid(facts: &Facts, chain: &Chain<'_>, checks: &Checks, now: i64) -> Result<(), Unfit> {
-    if facts.scheme == Scheme::Authority {
-        return chain.is_valid_at(facts.time);
+/// What says when a signature was made.
+struct Time<'a> {
+    facts: &'a Facts,
+    envelope: &'a Envelope,
+    chain: &'a Chain<'a>,
+    checks: &'a Checks,
+    trusted: &'a [Vec<u8>],
+    is_proven: bool,
+}
+
+impl Time<'_> {
+    /// Whether its certificates were valid when it was made: at the time that an authority says, else now. The error is what is still to
+    /// be asked.
+    fn check(&self, answers: &dyn Answers, now: i64) -> Result<Result<(), Unfit>, Vec<Inquiry>> {
+        if self.facts.scheme == Scheme::Authority {
+            return Ok(self.chain.is_valid_at(self.facts.time));
+        }
+        let Checks { stores, stamp_after_expiry, .. } = self.checks;
+        if !stores.contains(&Store::Tsa) || (*stamp_after_expiry && !self.chain.has_expired(now)) {
+            return Ok(self.chain.is_valid_at(now));
+        }
+        let stamped = match self.stamped() {
+            Ok(stamped) => stamped,
+            Err(unfit) => return Ok(Err(unfit)),
+        };
+        // It was read before.
+        let authority = match Chain::parse(&stamped.chain) {
+            Ok(authority) => authority,
+            Err(unfit) => return Ok(Err(unfit)),
+        };
+        match authority.check_for_revocation(answers, None, now) {
+            Err(_) if !self.is_proven => Ok(Err(unasked())),
+            other => other,
+        }
     }
-    if checks.stores.contains(&Store::Tsa) && (!checks.stamp_after_expiry || chain.has_expired(now)) {
-        return Err(Unfit::new(
-            "the policy asks for a timestamp of a trust store tsa, and those are not supported: leave the store out, or set \
-             verifyTimestamp to afterCertExpiry, which asks for none while the certificates are valid",
-        ));
+
+    /// The countersignature, at a time at which all certificates were valid.
+    fn stamped(&self) -> Result<Stamped, Unfit> {
+        let token = self.envelope.stamp.as_ref();
+        let token = token.ok_or_else(|| Unfit::new("the policy asks for a timestamp, and it has none"))?;
+        let stamped = stamp::read(token, &self.envelope.signature, self.trusted)?;
+        self.chain.is_valid_between(stamped.first, stamped.last)?;
+        Ok(stamped)
     }
-    chain.is_valid_at(now)
+}
+
+/// What somebody wrote into a certificate who is not trusted is not asked.
+fn unasked() -> Unfit {
+    Unfit::new("nobody was asked, since none of its certificates is one that is trusted")
 }

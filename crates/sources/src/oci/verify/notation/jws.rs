@@ -25,6 +25,8 @@ struct Written {
 #[derive(Deserialize)]
 struct Unprotected {
     x5c: Few<Bytes>,
+    #[serde(rename = "io.cncf.notary.timestampSignature", default)]
+    stamp: Option<Bytes>,
 }
 
 /// The headers that are signed, each name once.
@@ -71,6 +73,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Envelope, Unfit> {
         signed: format!("{}.{}", written.protected, written.payload).into_bytes(),
         signature: decoded(&written.signature, "signature")?,
         chain: written.header.x5c.0.into_iter().map(|bytes| bytes.0).collect(),
+        stamp: written.header.stamp.map(|bytes| bytes.0),
     })
 }
 

@@ -20,6 +20,7 @@ mod policy;
 pub(super) mod reading;
 pub(in crate::oci) mod revocation;
 mod scope;
+mod stamp;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

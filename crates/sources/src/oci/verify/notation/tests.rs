@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -11,12 +12,16 @@ use crate::oci::verify::bundle::Bytes;
 use crate::oci::verify::der;
 
 /// What the real notation made.
-struct Made(Value);
+struct Made(&'static Value);
+
+/// It is large: read once.
+static MADE: LazyLock<Value> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("../../../../tests/oci/notation/signed.json")).unwrap()
+});
 
 impl Made {
     fn load() -> Self {
-        let text = include_str!("../../../../tests/oci/notation/signed.json");
-        Self(serde_json::from_str(text).unwrap())
+        Self(&MADE)
     }
 
     fn blob(&self, digest: &str) -> Vec<u8> {
@@ -382,6 +387,34 @@ fn nobody_makes_a_revoked_certificate_a_good_one_on_the_way() {
 }
 
 #[test]
+fn nobody_makes_a_countersignature_tell_another_time() {
+    let made = Made::load();
+    let stamping = made.0["certificates"]["stamping"].as_str().unwrap();
+    let trusted = certificates_of(stamping.as_bytes()).unwrap();
+    for form in ["jws", "cose"] {
+        let (_, envelope) = made.signed(&format!("stamp-{form}-good"));
+        let envelope = envelope::parse(&envelope).unwrap();
+        let token = envelope.stamp.unwrap();
+        let time = |token: &[u8], signature: &[u8]| {
+            stamp::read(token, signature, &trusted).map(|stamped| (stamped.first, stamped.last))
+        };
+        let good = time(&token, &envelope.signature).unwrap();
+        assert_eq!(good.0 + 1, second("2021-01-01T00:00:00Z"));
+        // Bits of each byte, others in each form: all of them take a minute.
+        for bit in (usize::from(form == "cose")..token.len() * 8).step_by(3) {
+            let mut changed = token.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            let found = time(&changed, &envelope.signature);
+            assert!(found.is_err() || found == Ok(good), "{form}, bit {bit}: {found:?}");
+        }
+        assert!(time(&token, b"another signature").is_err());
+        for end in (0..token.len()).step_by(11) {
+            assert!(time(&token[..end], &envelope.signature).is_err(), "{form}, {end} bytes");
+        }
+    }
+}
+
+#[test]
 fn a_list_has_places_over_the_web_or_none() {
     // One list at two places, one by LDAP alone, and one by a name that is relative to its issuer's.
     let uri = |url: &str| der::with(0x86, url.as_bytes());
@@ -405,6 +438,7 @@ proptest! {
     ) {
         let _ = crl::List::parse(&bytes);
         let _ = revocation::points(&bytes);
+        let _ = stamp::read(&bytes, &bytes, &[]);
         // Somewhere in what is good otherwise.
         let (tag, page) = REVOKED[which];
         let status = with_answer(&Made::load(), tag, page, |answer| {

@@ -77,6 +77,8 @@ type all struct {
 	Pages        map[string]page   `json:"pages"`
 	// What notation's own library makes of the certificates of a signature: good, revoked or unknown.
 	Revocation map[string]string `json:"revocation"`
+	// Whether notation takes signatures with countersignatures of their time.
+	Stamps map[string]bool `json:"stamps"`
 }
 
 func (a *all) put(kind string, data []byte) ocispec.Descriptor {
@@ -265,7 +267,7 @@ func text(cert *x509.Certificate) string {
 }
 
 func main() {
-	out := &all{map[string]string{}, map[string]blob{}, map[string]string{}, map[string]page{}, map[string]string{}}
+	out := &all{map[string]string{}, map[string]blob{}, map[string]string{}, map[string]page{}, map[string]string{}, map[string]bool{}}
 	root := issuer{key: ecKey(elliptic.P384())}
 	root.cert = certificate("root", root.key, nil, authority(1))
 	middle := issuer{key: rsaKey(2048)}
@@ -371,6 +373,7 @@ func main() {
 	})
 
 	out.revocations()
+	out.stamps()
 
 	encoder := json.NewEncoder(os.Stdout)
 	encoder.SetIndent("", " ")
